@@ -1,8 +1,8 @@
-//! Counters by space: what a table or an index did, since the start.
+//! Counters by space: the activity of a table or an index since the start.
 //!
-//! A space has counters from its first event on (a miss, an eviction, a request to the store), never from a hit alone: hits
-//! are counted in the page's frame, and come here when the page leaves memory. [`BySpace::forget`] drops them with
-//! their table. So there are at most as many as there are spaces with pages, a few hundred bytes each.
+//! A space gets counters at its first event (a miss, an eviction, a request to the store), never at a hit alone: hits are counted
+//! in the page's frame, and are added here when the page leaves memory. [`BySpace::forget`] drops the counters with their table.
+//! So there are at most as many as spaces with pages, a few hundred bytes each.
 //!
 //! Locks: a shard's, for memory work only.
 
@@ -22,7 +22,7 @@ const SHARDS: usize = 16;
 
 type Shard<T> = RwLock<HashMap<SpaceId, Arc<T>>, { RwLocks::Spaces as u8 }>;
 
-/// One `T` for each space that anything happened to.
+/// One `T` for each space that has had an event.
 pub struct BySpace<T> {
     shards: [Shard<T>; SHARDS],
 }
@@ -38,7 +38,7 @@ impl<T: Default> BySpace<T> {
         &self.shards[space.0 as usize % SHARDS]
     }
 
-    /// The space's counters; made if it has none.
+    /// The space's counters; created if it has none.
     pub fn of(&self, space: SpaceId) -> Arc<T> {
         let shard = self.shard(space);
         if let Some(found) = shard.read().get(&space) {
@@ -52,12 +52,12 @@ impl<T: Default> BySpace<T> {
         self.shard(space).read().get(&space).cloned()
     }
 
-    /// The space was dropped. (What still happens to its last pages makes counters anew: see [`BySpace::retain`].)
+    /// The space was dropped. (Events of its last pages may create its counters again: see [`BySpace::retain`].)
     pub fn forget(&self, space: SpaceId) {
         self.shard(space).write().remove(&space);
     }
 
-    /// Forgets the spaces that are not `live`.
+    /// Drops the counters of spaces that are not `live`.
     pub fn retain(&self, live: impl Fn(SpaceId) -> bool) {
         self.shards.iter().for_each(|shard| shard.write().retain(|space, _| live(*space)));
     }
@@ -71,20 +71,20 @@ impl<T: Default> BySpace<T> {
     }
 }
 
-/// Reads of a space's pages, by where the page was; first ones of pages that had come ahead, by where they came from. What the
-/// engine does for itself (checks, merges, redo) does not count.
+/// Reads of a space's pages by the tier of the page; first uses of prefetched pages by the tier they were prefetched from. Reads
+/// of the engine itself (checks, merges, redo) do not count.
 #[derive(Default, Debug)]
 pub struct PageReads {
-    /// Of pages that have left memory; those that are there have theirs in the frame.
+    /// Hits of pages that have left memory; pages in memory have theirs in the frame.
     pub(crate) memory: AtomicU64,
-    /// What was told of `memory` at the most: a counter never goes back.
+    /// The highest value of `memory` reported so far: a counter never goes back.
     pub(crate) memory_told: AtomicU64,
     pub flash: AtomicU64,
     pub volume: AtomicU64,
     pub object: AtomicU64,
-    /// The page was nowhere yet but in the log.
+    /// The page existed only in the log.
     pub log: AtomicU64,
-    /// Pages that came with another one, before anybody asked for them; also those that nobody asked for then.
+    /// Prefetched pages, including those that were never used.
     pub ahead: AtomicU64,
 }
 
@@ -99,18 +99,18 @@ impl PageReads {
     }
 }
 
-/// What became of a space's pages that left memory.
+/// What became of a space's pages that were evicted from memory.
 #[derive(Default, Debug)]
 pub struct FlashCounts {
     /// Images that were queued for flash.
     pub admitted: AtomicU64,
-    /// Pages of which only the name was kept.
+    /// Pages of which only the identifier was kept.
     pub remembered: AtomicU64,
-    /// Pages that left memory while the ghost list had their name.
+    /// Pages that were evicted while the ghost list had their identifier.
     pub ghost_hits: AtomicU64,
 }
 
-/// Requests to the store for a space's objects, sent by pages and sinks. Retries below are not counted.
+/// Requests to the store for a space's objects, sent by reads and sinking. Retries at lower layers are not counted.
 #[derive(Default, Debug)]
 pub struct StoreCounts {
     /// Blocks that were sunk: whose object was put and published.
@@ -119,7 +119,7 @@ pub struct StoreCounts {
     pub get_bytes: AtomicU64,
     pub puts: AtomicU64,
     pub put_bytes: AtomicU64,
-    /// Of an instance that runs.
+    /// Recent requests of a running instance.
     pub lately_gets: Lately,
     pub lately_puts: Lately,
 }

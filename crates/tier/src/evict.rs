@@ -1,26 +1,26 @@
-//! The evictors: keep frames free ahead of need, so that a miss does not have to make room itself; and as many out of circulation
-//! as the pool lends memory for.
+//! The evictors: keep frames free ahead of need, so that a miss does not have to evict itself; and keep as many frames out of
+//! circulation as the pool lends memory for.
 
 use crate::pool::{Pool, Settled};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use terrace_io::sched::{Event, Step, Worker};
 
-/// Evictions a step makes at the most.
+/// Maximum number of evictions in a step.
 const BATCH: usize = 64;
-/// Frames for each evictor, and the most evictors. One thread is enough for the work; but where hundreds of
-/// clients want the processors, one thread gets a hundredth of them, and the clients' misses need more.
+/// Frames for each evictor, and the maximum number of evictors. One thread is enough for the work; but if hundreds of clients
+/// compete for the processors, one thread gets a hundredth of them, and the clients' misses need more.
 const FRAMES_EACH: usize = 1024;
 const EVICTORS_MAX: usize = 4;
 
 pub struct Evictor {
     pool: Arc<Pool>,
-    /// In the middle of making room.
+    /// It is in the middle of freeing frames.
     busy: bool,
 }
 
 impl Evictor {
-    /// How many a pool of so many frames has.
+    /// The number of evictors of a pool of `frames` frames.
     pub fn count(frames: usize) -> usize {
         (frames / FRAMES_EACH).clamp(1, EVICTORS_MAX)
     }

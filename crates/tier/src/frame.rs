@@ -1,13 +1,13 @@
-//! Frames: the buffer pool's memory and what is known of each page-sized place in it.
+//! Frames: the buffer pool's memory and the metadata of each page-sized frame in it.
 //!
-//! A frame's bytes may be read under its shared latch, changed under its exclusive latch, and are
-//! owned outright by whoever holds its claim ([`State::Claimed`]) or took it from the free list.
-//! This file and `pool` are the tier's unsafe room: everything above sees slices behind guards.
+//! A frame's bytes may be read under its shared latch and changed under its exclusive latch. The thread that holds its claim
+//! ([`State::Claimed`]) or took it from the free list owns them outright. This file and `pool` hold the tier's unsafe code:
+//! everything above sees slices behind guards.
 //!
 //! States: `Free` → (claim) `Claimed` → `Ready` → (eviction claims it) `Claimed` → `Free`.
-//! Only `Ready` frames are latched by users. A pin keeps a `Ready` frame `Ready`: state and pins are one word, so
-//! that a pin and a claim cannot both succeed. Whoever looks for a page without a lock (`table`) may pin, for a moment,
-//! a frame that has become another page's or nobody's: pins of frames that are not `Ready` mean nothing.
+//! Only `Ready` frames are latched by users. A pin keeps a `Ready` frame `Ready`: state and pins are one word, so that a pin and
+//! a claim cannot both succeed. A thread that looks up a page without a lock (`table`) may briefly pin a frame that meanwhile
+//! holds another page or none: pins of frames that are not `Ready` mean nothing.
 
 use crate::below::Tier;
 use crate::growing::Growing;
@@ -18,7 +18,7 @@ use crate::sync::{AtomicU32, AtomicU64, PageLatch, RawLatch as _};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use terrace_io::reserve::Reserved;
 
-/// A frame's place in the arena.
+/// A frame's index in the arena.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct FrameNo(pub u32);
 
@@ -26,12 +26,12 @@ pub struct FrameNo(pub u32);
 #[repr(u8)]
 pub enum State {
     Free = 0,
-    /// One owner loads it or evicts it; everyone else waits or looks again.
+    /// One owner loads or evicts it; all other threads wait or look it up again.
     Claimed = 1,
     Ready = 2,
 }
 
-/// Where the state stands in a frame's word; the pins are below.
+/// Bit position of the state in a frame's word; the pins are in the bits below.
 const STATE_AT: u32 = 30;
 const PINS: u32 = (1 << STATE_AT) - 1;
 
@@ -43,15 +43,15 @@ fn state_of(hold: u32) -> State {
     }
 }
 
-/// Accesses are counted up to this.
+/// Accesses are counted up to this number.
 pub const ACCESSES_MAX: u8 = 3;
-/// Of a frame's word of uses: their count below, the period above.
+/// Layout of a frame's word of uses: the count in the low bits, the period above.
 const USES_BITS: u32 = 2;
 const USES: u32 = (1 << USES_BITS) - 1;
 const PERIODS: u32 = u32::MAX >> USES_BITS;
 
 const TIERS: [Tier; 4] = [Tier::Flash, Tier::Volume, Tier::Object, Tier::Log];
-/// In place of a tier: who has read the page is about to use it.
+/// In place of a tier: the operation that read the page is about to use it.
 const EXPECTED: u8 = TIERS.len() as u8 + 1;
 
 #[repr(align(64))]
@@ -63,27 +63,27 @@ pub(crate) struct Frame {
     pub next: AtomicU32,
     /// Uses since the page came into memory, and the period of the last one that counted.
     uses: AtomicU32,
-    /// It was used again in memory, some time since it came: evidence of reuse when it leaves.
+    /// It was used again in memory at some time since it was read: evidence of reuse when it is evicted.
     pub reused: AtomicBool,
     id: AtomicU64,
-    /// Moves on when the content changes and when the frame is used anew.
+    /// Incremented when the content changes and when the frame is reused for another page.
     pub version: AtomicU64,
     /// First log position not on disk yet for this page; 0 when clean.
     pub first_change: AtomicU64,
-    /// No image of the page has a place below yet: its first flush takes a slot and gives none back.
+    /// No tier below has an image of the page yet: its first flush takes a slot and frees none.
     pub homeless: AtomicBool,
-    /// Moves on at each reuse, so that a stale entry in a queue is known.
+    /// Incremented at each reuse, so that a stale queue entry is recognised.
     pub turn: AtomicU32,
-    /// Reads of the page that found it here. Only who has pinned the page adds to it.
+    /// Reads of the page that found it in this frame. Only a thread that has pinned the page adds to it.
     hits: std::sync::atomic::AtomicU64,
-    /// The page came ahead from this tier and nobody has used it yet: its place in [`TIERS`], and 1; or [`EXPECTED`]; else 0.
+    /// The page was prefetched from this tier and not used yet: its index in [`TIERS`] plus 1; or [`EXPECTED`]; else 0.
     unused_from: AtomicU8,
-    /// Its reads are noted for the miss-ratio curve (`pool/sample`), the last one in this period.
+    /// Its reads are recorded for the miss-ratio curve (`pool/sample`); the last one was in period `noted_at`.
     pub sampled: AtomicBool,
     pub noted_at: std::sync::atomic::AtomicU32,
 }
 
-// A hit writes one cache line: what it counts stands beside the pin.
+// A hit writes one cache line: the counters that it changes are in the same line as the pin.
 #[cfg(not(feature = "model"))]
 const _: () = assert!(size_of::<Frame>() == 64);
 
@@ -121,12 +121,12 @@ impl Frame {
     pub fn state(&self) -> State {
         state_of(self.hold.load(Ordering::Acquire))
     }
-    /// For whoever owns the frame: nobody else changes the state meanwhile.
+    /// Only for the frame's owner: no other thread changes the state meanwhile.
     pub fn set_state(&self, state: State) {
         let from = self.hold.load(Ordering::Relaxed) >> STATE_AT;
         self.hold.fetch_add((state as u32).wrapping_sub(from) << STATE_AT, Ordering::AcqRel);
     }
-    /// Takes the frame away from its page, unless it is pinned or somebody else's.
+    /// Takes the frame away from its page, unless it is pinned or another thread owns it.
     pub fn try_claim(&self) -> bool {
         let (ready, claimed) = ((State::Ready as u32) << STATE_AT, (State::Claimed as u32) << STATE_AT);
         self.hold.compare_exchange(ready, claimed, Ordering::AcqRel, Ordering::Relaxed).is_ok()
@@ -148,7 +148,7 @@ impl Frame {
         }
         ready
     }
-    /// Pins the frame if it has this page, whatever it was a moment ago.
+    /// Pins the frame if it holds this page now, whatever it held before.
     #[inline]
     pub fn try_pin_as(&self, id: PageId) -> bool {
         let pinned = self.try_pin();
@@ -158,7 +158,7 @@ impl Frame {
         }
         mine
     }
-    /// One pin more, for who has one or owns the frame.
+    /// Adds a pin; only for a caller that has one already or owns the frame.
     #[inline]
     pub fn pin_again(&self) {
         self.hold.fetch_add(1, Ordering::AcqRel);
@@ -174,7 +174,7 @@ impl Frame {
     pub fn is_dirty(&self) -> bool {
         self.first_change.load(Ordering::Acquire) != 0
     }
-    /// Counts a read that found the page here.
+    /// Counts a read that found the page in this frame.
     #[inline]
     pub fn hit(&self) {
         self.hits.fetch_add(1, Ordering::Relaxed);
@@ -182,17 +182,16 @@ impl Frame {
     pub fn hits(&self) -> u64 {
         self.hits.load(Ordering::Relaxed)
     }
-    /// For the frame's owner: the page leaves it.
+    /// For the frame's owner, when the page leaves the frame.
     pub fn take_hits(&self) -> u64 {
         self.hits.swap(0, Ordering::Relaxed)
     }
-    /// Uses in different periods since the page came, or since `cool`; at most [`ACCESSES_MAX`].
+    /// Uses in different periods since the page was read or `cool` was called; at most [`ACCESSES_MAX`].
     pub fn accesses(&self) -> u8 {
         (self.uses.load(Ordering::Relaxed) & USES) as u8
     }
-    /// Counts a use in `period`; several uses in one period are one. So one operation that looks at a
-    /// page thrice, as one does that waited for it, is no evidence of reuse. A hot page's counter is full and
-    /// is not written again.
+    /// Counts a use in `period`; several uses in one period count as one. So one operation that looks up a page three times, as
+    /// one that waited for it does, is no evidence of reuse. The counter of a hot page is saturated and is not written again.
     #[inline]
     pub fn touch(&self, period: u32) {
         let seen = self.uses.load(Ordering::Relaxed);
@@ -200,37 +199,38 @@ impl Frame {
             self.uses.store(((period & PERIODS) << USES_BITS) | ((seen & USES) + 1), Ordering::Relaxed);
         }
     }
-    /// The page came into memory in `period`: for a use, or for none yet.
+    /// The page entered memory in `period`; `used` says whether it was read for a use.
     pub fn came(&self, period: u32, used: bool) {
         let counted = if used { period } else { period.wrapping_sub(1) };
         self.uses.store((counted & PERIODS) << USES_BITS | u32::from(used), Ordering::Relaxed);
         self.unused_from.store(0, Ordering::Relaxed);
     }
-    /// The page came in `period`, from this tier, before anybody asked for it.
+    /// The page was prefetched from this tier in `period`.
     pub fn came_ahead(&self, period: u32, from: Tier) {
         self.came(period, false);
         let at = TIERS.iter().position(|tier| *tier == from).map_or(0, |at| at as u8 + 1);
         self.unused_from.store(at, Ordering::Relaxed);
     }
-    /// It was read for what is about to use it.
+    /// The page was read for an operation that is about to use it.
     pub fn expect_use(&self) {
         self.unused_from.store(EXPECTED, Ordering::Relaxed);
     }
-    /// The use that was expected has not come.
+    /// The expected use has not happened yet.
     pub fn is_expected(&self) -> bool {
         self.unused_from.load(Ordering::Relaxed) == EXPECTED
     }
-    /// It came ahead, or is expected to be used, and was not used yet, as it seems.
+    /// The page was prefetched, or is expected to be used, and apparently was not used yet.
     #[inline]
     pub fn seems_unused(&self) -> bool {
         self.unused_from.load(Ordering::Relaxed) != 0
     }
-    /// The page is used. The tier that it came ahead from, for the first of those who call.
+    /// The page is used. Returns the tier that it was prefetched from, to the first caller only.
     pub fn take_unused(&self) -> Option<Tier> {
         let at = self.unused_from.swap(0, Ordering::Relaxed);
         TIERS.get(usize::from(at).checked_sub(1)?).copied()
     }
-    /// The page of `other` is here now, with its hits and the uses that it had; one that was young there is used enough to be so again.
+    /// The page of `other` is in this frame now: takes over its hits and uses. A page that was `young` there gets a count that
+    /// makes it `young` again.
     pub fn moved_from(&self, other: &Frame) {
         let (uses, reused) = (other.uses.load(Ordering::Relaxed), other.reused.load(Ordering::Relaxed));
         let count = (uses & USES).max(if reused { 2 } else { 0 });
@@ -241,14 +241,14 @@ impl Frame {
         self.sampled.store(other.sampled.load(Ordering::Relaxed), Ordering::Relaxed);
         self.noted_at.store(other.noted_at.load(Ordering::Relaxed), Ordering::Relaxed);
     }
-    /// Uses are counted from 0 again.
+    /// Resets the count of uses to 0.
     pub fn cool(&self) {
         self.uses.fetch_and(!USES, Ordering::Relaxed);
     }
 }
 
-/// The pool's memory and the frames' metadata. Both have addresses for the most frames that the pool may ever have, and
-/// memory for those that it has; metadata stays when a frame's memory goes, for whoever walks without a lock.
+/// The pool's memory and the frames' metadata. Both reserve addresses for the maximum number of frames, and have memory for the
+/// current number. Metadata stays when a frame's memory is released, because threads may walk it without a lock.
 pub(crate) struct Arena {
     memory: Reserved,
     parts: Parts,
@@ -265,7 +265,7 @@ unsafe impl Send for Arena {}
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// An arena of `frames` that can grow to `max`; if there are not so many addresses, to none more than it has.
+    /// An arena of `frames` that can grow to `max`. If that many addresses cannot be reserved, it cannot grow.
     ///
     /// Panics if the machine does not give the memory for `frames`.
     pub fn new(frames: usize, max: usize) -> Arena {
@@ -283,12 +283,12 @@ impl Arena {
     pub fn len(&self) -> usize {
         self.len.load(Ordering::Acquire)
     }
-    /// The most frames that it can have.
+    /// The maximum number of frames.
     pub fn max(&self) -> usize {
         self.max
     }
 
-    /// Gives memory to frames up to `to`. False: the machine does not. One caller at a time.
+    /// Commits memory for frames up to `to`. Returns false if the operating system refuses. One caller at a time.
     pub fn grow(&self, to: usize) -> bool {
         let len = self.len();
         if to <= len {
@@ -306,40 +306,38 @@ impl Arena {
         true
     }
 
-    /// Takes the memory of the frames from `to` on. One caller at a time.
+    /// Releases the memory of the frames from `to` on. One caller at a time.
     ///
-    /// # Safety
-    /// These frames are nobody's: free, and in no list that anybody takes frames from.
+    /// # Safety No thread uses these frames: they are free, and in no list that frames are taken from.
     pub unsafe fn release(&self, to: usize) {
         let len = self.len();
         if to < len {
             self.len.store(to, Ordering::Release);
-            // SAFETY: by the caller's promise. What the machine refuses to take stays ours, unused.
+            // SAFETY: by the caller's promise. Memory that the operating system refuses to take back stays ours, unused.
             _ = unsafe { self.memory.release(to * PAGE_SIZE, len * PAGE_SIZE) };
             self.parts.released(to);
         }
     }
 
-    /// A frame is about to be used: the part that it is in gets its huge page, if nobody has touched it.
+    /// A frame is about to be used: the part that contains it gets its huge page, if no thread has touched the part before.
     #[inline]
     pub fn prepare(&self, no: FrameNo) {
         self.parts.prepare(no, &self.memory, self.len.load(Ordering::Relaxed));
     }
 
-    /// Frames that were given up may be used again.
+    /// Frames whose memory was given up may be used again.
     pub fn returned(&self, frames: &[FrameNo]) {
         frames.iter().for_each(|no| self.parts.returned(*no));
     }
 
-    /// Gives the memory of the frames `first..=last` to the machine until they are used again: they are zero then. Who lets others use
-    /// them says so first ([`Arena::returned`]).
+    /// Returns the memory of the frames `first..=last` to the operating system until they are used again: they are zero then. The
+    /// caller calls [`Arena::returned`] before it lets others use them.
     ///
-    /// # Safety
-    /// These frames are nobody's: free, and in no list that anybody takes frames from.
+    /// # Safety No thread uses these frames: they are free, and in no list that frames are taken from.
     pub unsafe fn give_up(&self, first: FrameNo, last: FrameNo) {
         let (from, to) = (first.0 as usize, last.0 as usize + 1);
         assert!(from < to && to <= self.len());
-        // SAFETY: by the caller's promise. What the machine refuses to take stays ours, unused.
+        // SAFETY: by the caller's promise. Memory that the operating system refuses to take back stays ours, unused.
         _ = unsafe { self.memory.give_up(from * PAGE_SIZE, to * PAGE_SIZE) };
         (first.0..=last.0).for_each(|no| self.parts.given_up(FrameNo(no)));
     }
@@ -349,11 +347,11 @@ impl Arena {
         self.frames.get(no.0 as usize)
     }
 
-    /// All that ever had memory: those that have none now are free.
+    /// All frames that ever had memory: those that have none now are free.
     pub fn frames(&self) -> impl Iterator<Item = &Frame> {
         self.frames.iter()
     }
-    /// How many `frames` has.
+    /// The number of frames that `frames` returns.
     pub fn made(&self) -> usize {
         self.frames.len()
     }
@@ -369,7 +367,7 @@ impl Arena {
         unsafe { &*self.memory.base().add(no.0 as usize * PAGE_SIZE).cast() }
     }
 
-    /// Has the processor fetch the frame's bytes; whoever's they are: nothing is read.
+    /// Prefetches the frame's bytes into the processor's cache, whatever page they belong to: nothing is read.
     pub fn warm(&self, no: FrameNo) {
         #[cfg(target_arch = "x86_64")]
         if (no.0 as usize) < self.len.load(Ordering::Relaxed) {
@@ -402,7 +400,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_that_came_ahead_has_one_first_use_wherever_it_moves() {
+    fn a_prefetched_page_has_one_first_use_wherever_it_moves() {
         let (one, other) = (Frame::new(), Frame::new());
         for tier in TIERS {
             one.came_ahead(3, tier);

@@ -1,6 +1,6 @@
-//! A table of things that never move: it is given its greatest size at the start and memory as it grows.
+//! An array of items that never move: it reserves addresses for its maximum length at the start, and commits memory as it grows.
 //!
-//! Things are made once and never taken away, so who looks at one without a lock always sees one.
+//! Items are created once and never removed, so a thread that reads one without a lock always finds it initialised.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use terrace_io::reserve::Reserved;
@@ -13,19 +13,19 @@ pub(crate) struct Growing<T> {
 }
 
 impl<T: Send + Sync> Growing<T> {
-    /// A table that can have up to `max` things, and has none. None: there are no such addresses.
+    /// An empty array for up to `max` items. Returns None if the addresses cannot be reserved.
     pub fn new(max: usize) -> Option<Growing<T>> {
         assert!(align_of::<T>() <= 4096);
         let place = Reserved::new(max.checked_mul(size_of::<T>())?)?;
         Some(Growing { place, made: AtomicUsize::new(0), max, _things: std::marker::PhantomData })
     }
 
-    /// Things there are.
+    /// The number of items.
     pub fn len(&self) -> usize {
         self.made.load(Ordering::Acquire)
     }
 
-    /// Makes things until there are `len`. False: the machine does not give the memory. One caller at a time.
+    /// Creates items until there are `len`. Returns false if the operating system does not give the memory. One caller at a time.
     pub fn make(&self, len: usize, thing: impl Fn() -> T) -> bool {
         let made = self.len();
         if len <= made {
@@ -37,7 +37,7 @@ impl<T: Send + Sync> Growing<T> {
         }
         self.place.ask_huge(made * size, len * size);
         for at in made..len {
-            // SAFETY: committed above, within the reservation, and nobody sees it before `made` says so.
+            // SAFETY: committed above, within the reservation, and no other thread reads it before `made` includes it.
             unsafe { self.place.base().cast::<T>().add(at).write(thing()) };
         }
         self.made.store(len, Ordering::Release);
@@ -47,7 +47,7 @@ impl<T: Send + Sync> Growing<T> {
     #[inline]
     pub fn get(&self, at: usize) -> &T {
         assert!(at < self.made.load(Ordering::Relaxed));
-        // SAFETY: made, never moved, and taken away only with the table.
+        // SAFETY: created, never moved, and dropped only with the array.
         unsafe { &*self.place.base().cast::<T>().add(at) }
     }
 
@@ -60,7 +60,7 @@ impl<T> Drop for Growing<T> {
     fn drop(&mut self) {
         if std::mem::needs_drop::<T>() {
             for at in 0..*self.made.get_mut() {
-                // SAFETY: made, and nobody has a reference any more.
+                // SAFETY: created, and no reference to it remains.
                 unsafe { std::ptr::drop_in_place(self.place.base().cast::<T>().add(at)) };
             }
         }

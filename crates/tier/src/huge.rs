@@ -1,9 +1,9 @@
 //! Huge pages for the pool's frames.
 //!
-//! Frames get memory when they are first used, and lend it in pieces smaller than a huge page. So who takes a frame first has the kernel make
-//! the huge page around it (a *part*, 128 frames), and otherwise the frames' memory refuses huge pages: what is lent is not taken again by a
-//! kernel that makes parts whole. A part that was lent as a whole gets its huge page again; one that was lent in pieces goes on with
-//! small ones where they were.
+//! Frames get memory when they are first used, and lend it in pieces smaller than a huge page. So the thread that takes a frame
+//! first has the kernel build the huge page around it (a *part*, 128 frames), and otherwise the frames' memory refuses huge
+//! pages: the kernel must not take lent memory back by completing a part. A part that was lent as a whole gets its huge page
+//! again; one that was lent in pieces continues with small pages in those places.
 
 use crate::frame::FrameNo;
 use crate::growing::Growing;
@@ -16,21 +16,21 @@ const FRAMES: usize = HUGE / PAGE_SIZE;
 
 #[derive(Default)]
 struct Part {
-    /// Somebody used one of its frames since it had no memory at all.
+    /// One of its frames was used since the part had no memory at all.
     touched: AtomicBool,
-    /// Frames that are given up.
+    /// The number of its frames whose memory is given up.
     given_up: AtomicU32,
 }
 
 pub(crate) struct Parts(Growing<Part>);
 
 impl Parts {
-    /// For up to `max` frames. None: there are no such addresses.
+    /// For up to `max` frames. Returns None if the addresses cannot be reserved.
     pub fn new(max: usize) -> Option<Parts> {
         Growing::new(max.div_ceil(FRAMES)).map(Parts)
     }
 
-    /// For so many frames. False: the machine does not give the memory.
+    /// Creates parts for `frames` frames. Returns false if the operating system does not give the memory.
     pub fn make(&self, frames: usize) -> bool {
         self.0.make(frames.div_ceil(FRAMES), Part::default)
     }
@@ -39,7 +39,7 @@ impl Parts {
         self.0.get(no.0 as usize / FRAMES)
     }
 
-    /// Before a frame's first use; `memory` is that of all frames, of which there are `frames`.
+    /// Called before a frame's first use; `memory` is that of all frames, `frames` their number.
     #[inline]
     pub fn prepare(&self, no: FrameNo, memory: &Reserved, frames: usize) {
         if !self.of(no).touched.load(Ordering::Acquire) {
@@ -54,13 +54,14 @@ impl Parts {
         if frames < HUGE_MIN / PAGE_SIZE || first + FRAMES > frames {
             part.touched.store(true, Ordering::Release);
         } else if part.given_up.load(Ordering::Acquire) == 0 {
-            // All who come meanwhile do the same, one after the other: nobody touches it before the first has the huge page.
+            // Other threads that come meanwhile do the same, one after the other: none touches the memory before the first has
+            // built the huge page.
             memory.take_huge(first * PAGE_SIZE);
             part.touched.store(true, Ordering::Release);
         }
     }
 
-    /// A frame's memory went to the kernel.
+    /// A frame's memory was returned to the kernel.
     pub fn given_up(&self, no: FrameNo) {
         let part = self.of(no);
         if part.given_up.fetch_add(1, Ordering::AcqRel) + 1 == FRAMES as u32 {
@@ -68,12 +69,12 @@ impl Parts {
         }
     }
 
-    /// Such a frame may be used again.
+    /// A frame whose memory was given up may be used again.
     pub fn returned(&self, no: FrameNo) {
         self.of(no).given_up.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// The frames from `from` on have no memory any more. Those of them that were given up have been returned.
+    /// The memory of the frames from `from` on is released. Those of them that were given up have been returned before.
     pub fn released(&self, from: usize) {
         for part in self.0.iter().skip(from.div_ceil(FRAMES)) {
             debug_assert_eq!(part.given_up.load(Ordering::Acquire), 0);
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_is_made_whole_at_its_first_use_and_again_when_all_of_it_was_lent() {
+    fn a_part_gets_a_huge_page_at_its_first_use_and_again_after_all_of_it_was_lent() {
         let memory = Reserved::new(4 * HUGE_MIN).unwrap();
         let parts = Parts::new(4 * ALL).unwrap();
         assert!(parts.make(ALL + 1) && memory.commit(0, HUGE_MIN + PAGE_SIZE));
@@ -101,15 +102,15 @@ mod tests {
         prepare(FRAMES + 3);
         assert!(touched(&parts, FRAMES) && touched(&parts, 2 * FRAMES - 1));
         assert!(!touched(&parts, 0) && !touched(&parts, 2 * FRAMES));
-        // The last one ends before its huge page would.
+        // The last part ends before its huge page would.
         prepare(ALL);
         assert!(touched(&parts, ALL));
-        // Lent but for one frame: it stays as it is.
+        // All frames except one lent: the part stays as it is.
         for no in 1..FRAMES {
             parts.given_up(FrameNo((FRAMES + no) as u32));
         }
         assert!(touched(&parts, FRAMES));
-        // All of it; and what comes back first doesn't bring the memory of the rest.
+        // All frames lent; and returning the first does not bring back the memory of the rest.
         parts.given_up(FrameNo(FRAMES as u32));
         assert!(!touched(&parts, FRAMES));
         parts.returned(FrameNo(FRAMES as u32));
@@ -118,7 +119,7 @@ mod tests {
         (1..FRAMES).for_each(|no| parts.returned(FrameNo((FRAMES + no) as u32)));
         prepare(FRAMES + 9);
         assert!(touched(&parts, FRAMES));
-        // What has gone comes back untouched.
+        // Released parts come back untouched.
         parts.released(FRAMES);
         assert!(!touched(&parts, FRAMES) && !touched(&parts, ALL));
     }

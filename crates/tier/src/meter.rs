@@ -1,27 +1,27 @@
-//! What the running statement read: pages by tier, and the time that took. Counted by the thread that reads, for
-//! itself; whoever runs statements on it takes the counts when one ends ([`take`]).
+//! Page reads of the running statement: pages by tier, and the time that they took. The reading thread counts for itself; the
+//! caller that runs statements on it takes the counts when one ends ([`take`]).
 //!
-//! A count costs one addition to the thread's own memory. Time is measured where a page is not in memory, only.
+//! A count costs one addition to thread-local memory. Time is measured only for pages that are not in memory.
 //!
-//! A page that came ahead (`pool/ahead`) is counted by who uses it first, as of the tier that it came from. What that one waited
-//! until it was there is that tier's time.
+//! The first user of a prefetched page (`pool/ahead`) counts it for the tier that it came from. The time that this user waited
+//! for the page is that tier's time.
 
 use crate::below::Tier;
 use std::cell::Cell;
 
-/// Where a page was: as indexes of [`Reads`].
+/// The tiers in which a page may be found: names for the indexes of [`Reads`].
 pub const PLACES: [&str; 5] = ["memory", "flash", "volume", "object", "log"];
 const MEMORY: usize = 0;
 
-/// Pages that a piece of work read.
+/// Pages that a statement or other piece of work read.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Reads {
-    /// By place, as in [`PLACES`]; without those that had come ahead.
+    /// By tier, as in [`PLACES`]; without first uses of prefetched pages.
     pub pages: [u64; PLACES.len()],
-    /// Pages that had come from this place before anybody asked for them, and that nobody had used yet. None of `memory`.
+    /// First uses of pages that had been prefetched from this tier. Always zero for `memory`.
     pub ahead: [u64; PLACES.len()],
-    /// Time until pages from there were in memory, in nanoseconds, as far as they were waited for. Of `memory`: time that
-    /// others were waited for who brought a page.
+    /// The time spent waiting for pages from this tier, in nanoseconds. For `memory`: the time spent waiting for other threads
+    /// that loaded a page.
     pub nanos: [u64; PLACES.len()],
 }
 
@@ -29,7 +29,7 @@ thread_local! {
     static PAGES: [Cell<u64>; PLACES.len()] = const { [const { Cell::new(0) }; PLACES.len()] };
     static NANOS: [Cell<u64>; PLACES.len()] = const { [const { Cell::new(0) }; PLACES.len()] };
     static AHEAD: [Cell<u64>; PLACES.len()] = const { [const { Cell::new(0) }; PLACES.len()] };
-    /// Nanoseconds that the page which is being brought was waited for, until it is known where it comes from.
+    /// Nanoseconds spent waiting for the page being loaded, until it is known which tier it comes from.
     static WAITED: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -51,40 +51,40 @@ fn place(tier: Tier) -> usize {
     }
 }
 
-/// The page that is being brought was waited for. Whose the time is, says [`read`] or [`first_use`], or [`settle`].
+/// Adds a wait for the page being loaded. [`read`], [`first_use`] or [`settle`] assigns the time to a tier.
 pub(crate) fn waited(nanos: u64) {
     WAITED.with(|waited| bump(waited, nanos));
 }
 
-/// The page is there, or will not come: what it was waited for otherwise was for others.
+/// The page is in memory, or its load failed: unassigned waiting time is counted as waiting for other threads.
 pub(crate) fn settle() {
     NANOS.with(|all| bump(&all[MEMORY], WAITED.take()));
 }
 
-/// Pages from the object store that this thread has used first, since the counts were taken last.
+/// Pages from the object store that this thread was the first to use, since the counts were last taken.
 pub fn far() -> u64 {
     let object = place(Tier::Object);
     PAGES.with(|pages| pages[object].get()).wrapping_add(AHEAD.with(|ahead| ahead[object].get()))
 }
 
-/// A page was brought from there, in so many nanoseconds and what it was waited for before.
+/// A page was read from this tier, in `nanos` nanoseconds plus the waiting time before.
 pub(crate) fn read(from: Tier, nanos: u64) {
     PAGES.with(|pages| bump(&pages[place(from)], 1));
     spent(from, nanos);
 }
 
-/// The first use of a page that had come ahead from there.
+/// The first use of a page that had been prefetched from this tier.
 pub(crate) fn first_use(from: Tier) {
     AHEAD.with(|pages| bump(&pages[place(from)], 1));
     spent(from, 0);
 }
 
-/// Pages came from there for no use yet, in so many nanoseconds.
+/// Pages were prefetched from this tier, in `nanos` nanoseconds.
 pub(crate) fn spent(from: Tier, nanos: u64) {
     NANOS.with(|all| bump(&all[place(from)], nanos.wrapping_add(WAITED.take())));
 }
 
-/// What this thread has read since it was asked last.
+/// The counts of this thread since the previous call.
 pub fn take() -> Reads {
     Reads {
         pages: PAGES.with(|pages| std::array::from_fn(|i| pages[i].take())),
@@ -112,13 +112,13 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_of_the_tier_that_the_page_comes_from() {
+    fn waiting_time_counts_for_the_tier_that_the_page_comes_from() {
         take();
         waited(40);
         waited(2);
         first_use(Tier::Object);
         settle();
-        first_use(Tier::Flash); // it was there
+        first_use(Tier::Flash); // it was in memory already
         waited(5);
         read(Tier::Volume, 100);
         settle();

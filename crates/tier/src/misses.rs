@@ -1,16 +1,17 @@
-//! Where the time of misses goes that neither memory nor flash could spare: to the volume, or to the object store.
+//! How much time misses of both memory and flash spend in the volume, and how much in the object store.
 //!
-//! Flash chooses by it what to keep. While the store takes most of the time, a place on flash is worth most to a page that only the
-//! store has. While the volume takes it (there is no store, or hardly anything is read from it), flash is the volume's cache.
+//! The flash cache chooses by it which pages to keep. While the store takes most of the time, flash space is worth most to a page
+//! that only the store has. While the volume takes it (there is no store, or hardly anything is read from it), flash caches the
+//! volume.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_io::clock::{Clock, Nanos};
 
-/// So many reads later, a read counts half.
+/// After this number of further reads, a read counts half.
 const FADE: u64 = 4096;
 
-/// Times of lately, in nanoseconds. What threads that note at once overwrite of each other is not missed.
+/// Recent read times, in nanoseconds. Concurrent updates may overwrite each other; the loss does not matter.
 pub struct Misses {
     clock: Arc<dyn Clock>,
     volume: AtomicU64,
@@ -24,12 +25,12 @@ impl Misses {
         Misses { clock, volume: zero(), store: zero(), reads: zero() }
     }
 
-    /// Reads a page of the volume, or whatever `read` does there.
+    /// Reads a page from the volume, by calling `read`, and records the time.
     pub fn on_volume<T>(&self, read: impl FnOnce() -> T) -> T {
         self.timed(&self.volume, read)
     }
 
-    /// Reads a page of the store.
+    /// Reads a page from the store, and records the time.
     pub fn in_store<T>(&self, read: impl FnOnce() -> T) -> T {
         self.timed(&self.store, read)
     }
@@ -50,7 +51,7 @@ impl Misses {
         }
     }
 
-    /// Whether misses wait for the store longer than for the volume, all together.
+    /// Whether misses wait longer for the store than for the volume, in total.
     pub fn store_takes_longer(&self) -> bool {
         self.store.load(Ordering::Relaxed) > self.volume.load(Ordering::Relaxed)
     }
@@ -62,7 +63,7 @@ mod tests {
     use terrace_sim::SimWorld;
 
     #[test]
-    fn the_tier_that_takes_the_time_is_told_and_what_was_long_ago_fades() {
+    fn the_tier_that_takes_the_time_is_known_and_old_reads_fade() {
         let misses = Misses::new(SimWorld::new(1).world().clock);
         assert!(!misses.store_takes_longer(), "nothing was read");
         misses.note(&misses.volume, 250);

@@ -1,14 +1,14 @@
 //! The mini-transaction: a group of page changes that is atomic in recovery.
 //!
-//! Log room and frames for new pages are taken before the first latch ([`crate::pages::Pages::begin`]).
-//! Pages are latched exclusively one by one and stay so until commit. Commit appends the changes to
-//! the log as one range, stamps the pages, marks them dirty and lets go: it never waits.
+//! Log room and frames for new pages are taken before the first latch ([`crate::pages::Pages::begin`]). Pages are latched
+//! exclusively one by one and stay latched until commit. Commit appends the changes to the log as one range, stamps the pages,
+//! marks them dirty and unlatches them: it never waits.
 //!
-//! Once a page is changed there is no way back: memory has no undo. So everything that can fail or
-//! miss comes first. Dropping a mini-transaction that changed a page is a bug and panics.
+//! A changed page cannot be changed back: memory has no undo. So everything that can fail or miss comes first. Dropping a
+//! mini-transaction that changed a page is a bug and panics.
 //!
-//! Latch order (who latches several): tree pages, child before parent and left before right; the
-//! space's header page; undo pages; the undo space's header.
+//! Latch order, for operations that latch several pages: tree pages, child before parent and left before right; the space's
+//! header page; undo pages; the undo space's header.
 
 use crate::below::ReadError;
 use crate::frame::FrameNo;
@@ -60,8 +60,8 @@ impl<'p> Mtr<'p> {
         Mtr { pool, redo, room, frames, pages: SmallVec::new() }
     }
 
-    /// Latches the page exclusively until commit. None if it is not in memory: then, with nothing
-    /// changed, drop this, load the page and begin again. A page latched already is found again.
+    /// Latches the page exclusively until commit. Returns None if it is not in memory: the caller, having changed nothing, then
+    /// drops this mini-transaction, loads the page and begins again. A page that is latched already is found again.
     pub fn write(&mut self, id: PageId) -> Option<PageNo> {
         if let Some(held) = self.held(id) {
             return Some(held);
@@ -72,7 +72,7 @@ impl<'p> Mtr<'p> {
         }
     }
 
-    /// The same, past the page table if the page is where it was last.
+    /// As `write`, but skips the page table if the page is still in the frame where it was seen last.
     pub fn write_seen(&mut self, seen: &LastSeen) -> Option<PageNo> {
         if let Some(held) = self.held(seen.id()) {
             return Some(held);
@@ -83,13 +83,13 @@ impl<'p> Mtr<'p> {
         }
     }
 
-    /// Where a latched page is, for who comes again and holds nothing meanwhile.
+    /// The frame of a latched page, for a caller that comes back later and holds nothing meanwhile.
     pub fn seen(&self, page: PageNo) -> LastSeen {
         let latched = &self.pages[page.0];
         LastSeen::new_in(latched.id, latched.no)
     }
 
-    /// Whether the page is in memory, or on its way there or out. [`Mtr::create`] panics if it is.
+    /// Whether the page is in memory, or being loaded or evicted. [`Mtr::create`] panics if it is.
     pub fn in_memory(&self, id: PageId) -> bool {
         self.pool.has(id)
     }
@@ -118,8 +118,8 @@ impl<'p> Mtr<'p> {
         PageNo(self.pages.len() - 1)
     }
 
-    /// A page that was never used before, in one of the frames taken at the start.
-    /// Panics if more are created than were asked for.
+    /// Creates a page that was never used before, in one of the frames taken at the start. Panics if more pages are created than
+    /// frames were reserved.
     pub fn create(&mut self, id: PageId, kind: PageKind, level: u8) -> PageNo {
         let Some(no) = self.frames.pop() else { panic!("page {id}: no frame was reserved for it") };
         self.pool.create(id, no);
@@ -128,8 +128,9 @@ impl<'p> Mtr<'p> {
         handle
     }
 
-    /// A page whose content nobody needs, whatever tier has it, made anew: in its frame, or in one of those taken at the start.
-    /// None: it is on its way into memory or out of it, or this has it latched already. Panics if it is not in memory and no frame is left.
+    /// Formats a page whose old content is not needed, whatever tier has it: in its frame, or in one of those taken at the start.
+    /// Returns None if the page is being loaded or evicted, or if this mini-transaction has it latched already. Panics if it is
+    /// not in memory and no frame is left.
     pub fn renew(&mut self, id: PageId, kind: PageKind, level: u8) -> Option<PageNo> {
         if self.held(id).is_some() {
             return None;
@@ -151,7 +152,7 @@ impl<'p> Mtr<'p> {
         Some(handle)
     }
 
-    /// What the page holds was used before, in another page: it leaves memory as one that was used more than once.
+    /// The content of the page was used before, in another page: it is evicted as a page that was used more than once.
     pub fn note_reused(&self, page: PageNo) {
         self.pool.note_reused(self.pages[page.0].no);
     }
@@ -177,12 +178,12 @@ impl<'p> Mtr<'p> {
         PageMut::new(unsafe { self.pool.bytes_mut(latched.no) }, &mut latched.ops)
     }
 
-    /// Lets a page go early that was latched but not changed.
+    /// Unlatches early a page that was latched but not changed.
     pub fn unlatch_unchanged(&mut self, page: PageNo) {
         let latched = &mut self.pages[page.0];
         assert!(latched.ops.is_empty() && !latched.released);
         latched.released = true;
-        // SAFETY: latched by this mini-transaction, and given back once.
+        // SAFETY: latched by this mini-transaction, and unlatched once.
         unsafe { self.pool.unlatch_exclusive(latched.no) };
         self.pool.unpin(latched.no);
     }
@@ -223,7 +224,7 @@ impl<'p> Mtr<'p> {
             for latched in pages.iter().filter(|p| !p.ops.is_empty()) {
                 // SAFETY: latched exclusively by this mini-transaction; no slice of it is alive.
                 page::set_lsn(unsafe { pool.bytes_mut(latched.no) }, range.end);
-                // Nobody else moves it on while the page is latched.
+                // No other thread increments it while the page is latched.
                 let version = &pool.frame(latched.no).version;
                 version.store(version.load(Ordering::Relaxed) + 1, Ordering::Release);
                 pool.set_dirty(latched.no, range.first.max(1));
@@ -231,12 +232,12 @@ impl<'p> Mtr<'p> {
         })
     }
 
-    /// The page latched first goes last. Whoever waited is woken as its latch goes, and may take this thread's core at once:
-    /// what is still latched then stays so for a turn of all threads. That is nothing with the last one, and the first
-    /// is the one that most wait for: the leaf, where undo comes second.
+    /// The page latched first is unlatched last. A waiting thread wakes when its latch is released, and may take this thread's
+    /// core at once: pages still latched then stay latched until all runnable threads have had a turn. After the last unlatching
+    /// nothing is held, and the page latched first is the one most threads wait for: the leaf, where undo comes second.
     fn release(&mut self) {
         for latched in self.pages.iter().rev().filter(|p| !p.released) {
-            // SAFETY: latched by this mini-transaction, and given back once.
+            // SAFETY: latched by this mini-transaction, and unlatched once.
             unsafe { self.pool.unlatch_exclusive(latched.no) };
             self.pool.unpin(latched.no);
         }
@@ -255,13 +256,13 @@ impl Drop for Mtr<'_> {
     }
 }
 
-/// Memory for changes that a thread's mini-transactions use one after the other.
+/// Buffers for changes that a thread's mini-transactions reuse one after the other.
 mod spare {
     use std::cell::RefCell;
 
-    /// Room for a page's changes that is made at once: a row of usual length and what it moves.
+    /// Initial capacity for a page's changes: a row of usual length and the bytes that it moves.
     const AT_FIRST: usize = 512;
-    /// More than this is not kept, nor are more than so many.
+    /// Larger buffers are not kept, nor more buffers than `KEPT`.
     const KEPT_BYTES: usize = 16 << 10;
     const KEPT: usize = 4;
 
@@ -279,7 +280,7 @@ mod spare {
             return;
         }
         ops.clear();
-        // A thread that ends keeps nothing.
+        // A thread that is ending keeps none.
         let _ = SPARE.try_with(|spare| {
             let mut spare = spare.borrow_mut();
             if spare.len() < KEPT {

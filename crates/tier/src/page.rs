@@ -1,4 +1,4 @@
-//! A page: 16 KiB, checksummed, carrying its own name and LSN.
+//! A page: 16 KiB, checksummed, carrying its own id and LSN.
 //!
 //! Header (64 bytes, little-endian; `docs/format.md`):
 //!
@@ -51,7 +51,8 @@ pub mod at {
 /// A position in the global log, in bytes since the instance was made. 0 is "before everything".
 pub type Glsn = u64;
 
-/// Where the positions of temporary pages' changes begin. They are in no log; they order changes, behind all that are logged.
+/// Where the positions of changes to temporary pages begin. These changes are in no log; the positions order them, after all
+/// logged ones.
 pub const TEMPORARY_GLSN: Glsn = 1 << 62;
 
 /// One tree's run of pages. Never reused.
@@ -60,9 +61,9 @@ pub struct SpaceId(pub u32);
 
 /// The spaces that every instance has.
 impl SpaceId {
-    /// Not a space: a free map page.
+    /// No space: a page of the free map.
     pub const NONE: SpaceId = SpaceId(0);
-    /// The map's own pages (their homes are fixed; they have no slots).
+    /// The map's own pages (their home locations are fixed; they have no slots).
     pub const MAP: SpaceId = SpaceId(1);
     /// Undo streams. Never sinks.
     pub const UNDO: SpaceId = SpaceId(2);
@@ -71,8 +72,8 @@ impl SpaceId {
     /// The first id given to a user's tree.
     pub const FIRST_USER: SpaceId = SpaceId(16);
 
-    /// Spaces from here on are of temporary tables: unlogged, gone with the process, never on the volume's slab nor in
-    /// an object. Each of the instance's own spaces has its like there.
+    /// Spaces from here on belong to temporary tables: unlogged, lost when the process ends, never in the volume's slab nor in an
+    /// object. Each of the instance's own spaces has a temporary counterpart there.
     pub const FIRST_TEMPORARY: SpaceId = SpaceId(1 << 31);
     pub const TEMPORARY_UNDO: SpaceId = SpaceId(1 << 31 | 2);
     pub const TEMPORARY_CATALOG: SpaceId = SpaceId(1 << 31 | 3);
@@ -100,7 +101,7 @@ impl PageId {
     pub fn block(self) -> BlockId {
         BlockId { space: self.space, block: self.page / BLOCK_PAGES }
     }
-    /// The page's place in its block, below [`BLOCK_PAGES`].
+    /// The page's index in its block, below [`BLOCK_PAGES`].
     pub fn in_block(self) -> usize {
         (self.page % BLOCK_PAGES) as usize
     }
@@ -169,7 +170,7 @@ pub enum PageKind {
     Undo = 5,
     System = 6,
     Map = 7,
-    /// Which pages of a stretch of its space are free.
+    /// A bitmap of the free pages in one range of its space.
     Bits = 8,
 }
 
@@ -185,7 +186,7 @@ impl<'a> PageRef<'a> {
         debug_assert_eq!(bytes.len(), PAGE_SIZE);
         PageRef { bytes }
     }
-    /// Of a page whose bytes behind these are zeros.
+    /// For a page whose bytes after these are all zero.
     pub(crate) fn start_of(bytes: &'a [u8]) -> PageRef<'a> {
         PageRef { bytes }
     }
@@ -233,7 +234,7 @@ impl<'a> PageRef<'a> {
     }
 }
 
-/// Writes the empty page's header: zero but for magic, version, kind, name and level.
+/// Writes the header of an empty page: all zero except magic, version, kind, id and level.
 pub fn format(bytes: &mut [u8], id: PageId, kind: PageKind, level: u8) {
     bytes.fill(0);
     bytes[at::MAGIC..at::MAGIC + 2].copy_from_slice(&MAGIC);
@@ -248,7 +249,7 @@ pub fn set_lsn(bytes: &mut [u8], lsn: Glsn) {
     bytes[at::LSN..at::LSN + 8].copy_from_slice(&lsn.to_le_bytes());
 }
 
-/// The tag that the image's bytes give.
+/// The tag computed from the image's bytes.
 pub fn compute_tag(bytes: &[u8]) -> Tag {
     crc32c::crc32c(&bytes[at::MAGIC..]).max(1)
 }
@@ -278,8 +279,8 @@ pub enum BadImage {
     Stored(BadBody),
 }
 
-/// Checks that `bytes` is an intact image of page `id`, and, if `expected` is given, the very image
-/// that the map names. A checksum alone proves that an image is intact, not that it is current.
+/// Checks that `bytes` is an intact image of page `id` and, if `expected` is given, exactly the image that the map names. A
+/// checksum alone proves that an image is intact, not that it is current.
 pub fn check(bytes: &[u8], id: PageId, expected: Option<Tag>) -> Result<(), BadImage> {
     let page = PageRef::new(bytes);
     let computed = compute_tag(bytes);

@@ -1,13 +1,12 @@
-//! The read below memory: R2 flash, R3 volume, R4 object store, then the redo that recovery left; or, of a temporary page, its
-//! spill space.
+//! The read below memory: R2 flash, R3 volume, R4 object store, then the redo that recovery left. A temporary page is read from
+//! its spill space.
 //!
-//! On the volume a page is in its slot; or, if it has sunk, perhaps still in the slot that it gave up (`map/clean.rs`).
+//! On the volume a page is in its slot or, after sinking, perhaps still in the slot that it left (`map/clean.rs`).
 //!
-//! [`Path::fetch`] is the whole of it, a tier a line. The map says which image is current; an image
-//! from any tier is served only if it is intact, is this page, and carries the map's tag (invariants
-//! 2 and 9). A corrupt image on flash is a miss. One on the volume or in an object is an error that names
-//! tier, object, space and page: flash was asked before, and nobody else has an image with the map's tag (an object
-//! of a page that has a slot is older).
+//! [`Path::fetch`] is the whole read, one line a tier. The map says which image is current. An image from any tier is served only
+//! if it is intact, belongs to this page, and carries the map's tag (invariants 2 and 9). A corrupt image on flash is a miss. A
+//! corrupt image on the volume or in an object is an error that names tier, object, space and page: flash was searched before,
+//! and no other place has an image with the map's tag (an object of a page that has a slot is older).
 
 mod ahead;
 mod limit;
@@ -29,17 +28,17 @@ use terrace_io::clock::Nanos;
 use terrace_io::sched::Event;
 use terrace_io::store::StoreError;
 
-/// What is known of a clean page that leaves memory.
+/// What admission needs to know about a clean page that is evicted.
 #[derive(Clone, Copy, Debug)]
 pub struct Leaving {
     /// Its uses in memory, the first included.
     pub accesses: u8,
-    /// The volume has it, and it is not the volume that misses wait for: flash has better use for its room.
+    /// The volume has the page, and misses do not mostly wait for the volume: the flash space is better used for other pages.
     pub near: bool,
 }
 
 impl Leaving {
-    /// A page that was used so often, and that flash is free to take.
+    /// A page with this number of uses that flash may admit.
     pub fn used(accesses: u8) -> Leaving {
         Leaving { accesses, near: false }
     }
@@ -47,35 +46,35 @@ impl Leaving {
 
 /// The flash extension, as the path and the flusher see it.
 pub trait FlashCache: Send + Sync {
-    /// Whether the flash seems to have an image of the page; does no I/O.
+    /// Whether flash probably has an image of the page; does no I/O.
     fn seems_to_have(&self, id: PageId) -> bool;
     /// Fills `image` if the flash has the page's image with this tag, intact.
     fn find(&self, id: PageId, tag: Tag, image: &mut [u8]) -> bool;
-    /// As `find`, for several pages, together where that costs less: one answer a page. One that is not found is counted as
-    /// a miss only when it is looked for by itself.
+    /// As `find` for several pages, in one batch where that costs less: one answer a page. A page that is not found counts as a
+    /// miss only when it is looked up by itself.
     fn find_many(&self, pages: &[(PageId, Tag)], images: &mut [&mut [u8]]) -> Vec<bool> {
         pages.iter().zip(images).map(|((id, tag), image)| self.find(*id, *tag, image)).collect()
     }
-    /// A clean page with this image leaves memory: take it or remember its name. Never waits. True: it was left where it is
-    /// (`Leaving::near`), and is worth a copy when it sinks from there.
+    /// A clean page with this image is evicted: admit it or remember its identifier. Never waits. Returns true if it was left on
+    /// the volume (`Leaving::near`) and is worth a copy when it sinks.
     fn evicted(&self, id: PageId, tag: Tag, image: &[u8], leaving: Leaving) -> bool;
     /// The page was flushed with new content: no copy of it is current any more.
     fn invalidate(&self, id: PageId);
-    /// As `invalidate`, and if there was a copy, this image takes its place. Never waits. False: it did not.
+    /// As `invalidate`, and if there was a copy, this image replaces it. Never waits. Returns false if it did not.
     fn rewrite(&self, id: PageId, tag: Tag, image: &[u8]) -> bool {
         let _ = (tag, image);
         self.invalidate(id);
         false
     }
-    /// The image that it has is written once more. Never waits.
+    /// Writes the image that flash has again. Never waits.
     fn write_again(&self, id: PageId, image: &[u8]) {
         let _ = (id, image);
     }
-    /// Much is waiting to be written.
+    /// Whether the queue of writes is long.
     fn is_behind(&self) -> bool {
         false
     }
-    /// Something of what was waiting is written: for those who would rather wait than have their pages dropped.
+    /// Notified when queued writes have completed: for callers that prefer waiting to having their pages dropped.
     fn written(&self) -> Option<&Event> {
         None
     }
@@ -89,14 +88,14 @@ pub trait PageObjects: Send + Sync {
     fn read_pages(&self, at: &[InObject], images: Vec<&mut [u8]>) -> Vec<Result<(), BodyError>>;
 }
 
-/// Redo that recovery found and nobody has applied yet.
+/// Redo that recovery found and that is not applied yet.
 pub trait PendingRedo: Send + Sync {
-    /// Applies what is pending for the page to its image (all zero if no tier has one) and forgets
-    /// it. Returns the first log position applied.
+    /// Applies the pending redo of the page to its image (all zero if no tier has one) and forgets it. Returns the first log
+    /// position applied.
     fn apply(&self, id: PageId, image: &mut [u8]) -> Result<Option<Glsn>, ReadError>;
-    /// Whether anything is.
+    /// Whether any redo is pending for the page.
     fn has(&self, id: PageId) -> bool;
-    /// The page is in memory and known dirty: its redo bounds the checkpoint no more.
+    /// The page is in memory and known to be dirty: its redo no longer bounds the checkpoint.
     fn admitted(&self, id: PageId);
 }
 
@@ -104,7 +103,7 @@ pub trait PendingRedo: Send + Sync {
 pub struct PathCounters {
     pub flash: AtomicU64,
     pub volume: AtomicU64,
-    /// Of those from the volume: clean copies of pages that had sunk.
+    /// Reads from the volume that used clean copies of sunk pages.
     pub clean: AtomicU64,
     pub object: AtomicU64,
     pub corrupt: AtomicU64,
@@ -154,12 +153,12 @@ impl Path {
         assert!(self.pending.set(pending).is_ok(), "pending redo is set twice");
     }
 
-    /// Where temporary pages are. Set once, before the first of them is made.
+    /// Where temporary pages are. Set once, before the first of them is created.
     pub fn set_spill(&self, spill: Arc<Spill>) {
         assert!(self.spill.set(spill).is_ok(), "the spill space is set twice");
     }
 
-    /// A temporary page has no other image below memory than this one.
+    /// Below memory, the spill space has the only image of a temporary page.
     fn fetch_temporary(&self, id: PageId, image: &mut [u8]) -> Result<Fetched, ReadError> {
         let spill = self.spill.get().ok_or(ReadError::Absent(id))?;
         let from = spill.read(id, image).map_err(|error| self.counted(error))?;
@@ -201,14 +200,14 @@ impl Path {
         Ok(Tier::Volume)
     }
 
-    /// Fills `image` if a free slot still has the page's.
+    /// Fills `image` if a freed slot still has the page's image.
     fn clean_copy(&self, id: PageId, tag: Tag, image: &mut [u8]) -> bool {
         let Some(slot) = self.map.clean_copy(id, tag) else { return false };
         self.spend(id, Tier::Volume, 1);
         let read = self.misses.on_volume(|| self.from_volume(id, slot, tag, image));
         match read {
             Ok(_) => self.counters.clean.fetch_add(1, Ordering::Relaxed),
-            // Given out meanwhile, as a rule: the object has it.
+            // Usually the slot was allocated again meanwhile: the object has the page.
             Err(_) => {
                 self.map.no_clean_copy(id, tag, slot);
                 return false;
@@ -234,7 +233,7 @@ impl Path {
         Ok(Tier::Object)
     }
 
-    /// The image with what recovery left for the page.
+    /// Applies the redo that recovery left for the page.
     fn with_redo(&self, id: PageId, from: Tier, image: &mut [u8]) -> Result<Fetched, ReadError> {
         let first_change = match self.pending.get() {
             Some(pending) => pending.apply(id, image)?,
@@ -251,7 +250,7 @@ impl Path {
     }
 }
 
-/// Why a page does not come from its object.
+/// The error of a page that could not be read from its object.
 fn from_body(id: PageId, at: &InObject, error: BodyError) -> ReadError {
     match error {
         BodyError::Store(error) => ReadError::Store { id, error },
@@ -271,11 +270,11 @@ impl Below for Path {
                 from = loop {
                     match self.fetch_image(id, &home, image) {
                         Ok(tier) => break tier,
-                        // The page may have moved while we looked: its block was sunk, and its slot or
-                        // its old object is gone. Then it is elsewhere.
+                        // The page may have moved during the read: its block was sunk, and its slot or its old object is gone.
+                        // Then the page is elsewhere.
                         Err(error) => match self.map.locate(id) {
                             Located::At(now) if now != home => home = now,
-                            // Or it was freed, and others have its place.
+                            // Or it was freed, and other pages use its place.
                             Located::Never => {
                                 image.fill(0);
                                 break Tier::Log;
@@ -298,7 +297,7 @@ impl Below for Path {
             return;
         }
         if let Located::At(home) = self.map.locate(id) {
-            // An error is for him who brings the page to find.
+            // Errors are ignored: the reader that loads the page will see them.
             let _ = self.fetch_image(id, &home, &mut AlignedBuf::zeroed(PAGE_SIZE));
         }
     }
@@ -369,11 +368,11 @@ impl Below for Path {
             return; // its image is in the spill space
         }
         let Some(flash) = &self.flash else { return };
-        // An image that it has already is current: a new one would have been called back.
+        // An image that flash has already is current: otherwise it would have been invalidated.
         let has = flash.seems_to_have(id);
         if !has || self.without.has(Mechanism::KeptCopies) {
             let tag = page::seal(image);
-            // Only the current image may be kept; a clean page is the current one.
+            // Flash may keep the current image only; a clean page is the current one.
             if let Located::At(home) = self.map.locate(id)
                 && home.tag == tag
             {

@@ -1,22 +1,22 @@
 //! The buffer pool: which page is in which frame, and who may touch it.
 //!
-//! A page table maps a page to its frame (`table`). A miss *claims*: it maps the page to a free frame in
-//! state `Claimed`, and only then looks below. So a page has one loader,
-//! and nobody else loads, flushes or evicts it meanwhile; whoever else wants it waits for the claim
-//! to end and looks again. Eviction claims the frame in the same way while it offers the image to
-//! the BPE, so a page cannot be loaded anew between its eviction and its fill.
+//! A page table maps a page to its frame (`table`). A miss *claims*: it maps the page to a free frame in state `Claimed`, and
+//! only then looks below. So a page has one loader, and no other thread loads, flushes or evicts it meanwhile; other readers of
+//! the page wait for the claim to end and look again. Eviction claims the frame in the same way while it offers the image to the
+//! BPE, so a page cannot be loaded again between its eviction and its fill.
 //!
-//! Two queues order the frames (`queues`): `old`, where every page from below lands, and `young`,
-//! for pages used again in memory.
+//! Two queues order the frames (`queues`): `old`, which every page from below enters, and `young`, for pages used again in
+//! memory.
 //!
-//! Dirty frames are kept in the order of their first change: that order is the flush order, and its
-//! head is the pool's bound for the checkpoint.
+//! Dirty frames are kept in the order of their first change: that is the flush order, and its head is the pool's bound for the
+//! checkpoint.
 //!
 //! Lock order: a shard's lock, then the free list, the queues or the dirty set; each held for memory
 //! work only. Page latches are taken with a pin and no lock. No wait and no I/O under any of them.
 //!
-//! Not here: finding a page (`lookup`), how one comes in (`load`, `ahead`, `made`), free frames and eviction (`room`), dirty pages (`dirty`), more frames or fewer (`resize`), frames whose memory
-//! somebody else has for a while (`lend`), what is counted (`counts`); where an image comes from (`below`), what is written where (`flush`), who evicts when (`evict`).
+//! Not here: finding a page (`lookup`); how a page comes in (`load`, `ahead`, `made`); free frames and eviction (`room`); dirty
+//! pages (`dirty`); resizing (`resize`); frames whose memory is lent to another component (`lend`); counters (`counts`); where an
+//! image comes from (`below`); which pages are written where (`flush`); which thread evicts when (`evict`).
 
 mod access;
 mod ahead;
@@ -63,16 +63,16 @@ use terrace_io::World;
 use terrace_io::clock::Nanos;
 use terrace_io::sched::Event;
 
-/// How long a reader waits for a free frame while none becomes free, before it gives up, in nanoseconds.
+/// How long a reader waits for a free frame, while none becomes free, before it fails, in nanoseconds.
 const FRAME_WAIT_MAX: Nanos = 30_000_000_000;
-/// After how long a waiter looks again by itself, in nanoseconds.
+/// The interval after which a waiter checks again without being notified, in nanoseconds.
 const PATIENCE: Nanos = 100_000_000;
 
-/// What is known of the pages of a shard of the page table.
+/// Counters and events of one shard of the page table.
 #[derive(Default)]
 #[repr(align(64))]
 struct Shard {
-    /// Reads that found one of its pages in memory, of those that have left it.
+    /// Memory hits of its pages that have left memory.
     hits: AtomicU64,
     /// A claim of one of its pages ended: loaded, failed or evicted.
     claims_ended: Event,
@@ -84,38 +84,38 @@ pub struct Pool {
     table: Table,
     shards: Box<[Shard]>,
     free: Mutex<Free, { Mutexes::PoolFree as u8 }>,
-    /// As many frames as pages may use: `free.limit`, to be read without its lock.
+    /// The number of frames that pages may use: `free.limit`, readable without its lock.
     limit: AtomicUsize,
-    /// Held while a page moves from frame to frame, and while all frames are looked through for pages that may move.
+    /// Held while a page moves from frame to frame, and while all frames are searched for pages that may move.
     moves: Mutex<(), { Mutexes::PoolMoves as u8 }>,
     pub(crate) queues: Mutex<Queues, { Mutexes::PoolQueues as u8 }>,
-    /// Moves on as pages arrive (`Queues::arrived`). A use counts once a period.
+    /// Advances as pages arrive (`Queues::arrived`). A page's uses count once a period.
     period: AtomicU32,
     dirty: Mutex<BTreeSet<(Glsn, FrameNo)>, { Mutexes::PoolDirty as u8 }>,
-    /// As many as `dirty` has.
+    /// The number of entries in `dirty`.
     dirty_count: AtomicUsize,
     homeless: AtomicUsize,
-    /// Of them, those whose space sinks.
+    /// Those of `homeless` whose space sinks.
     homeless_sinking: AtomicUsize,
-    /// Likewise of temporary pages, which are not among those.
+    /// The same for temporary pages, which `homeless` does not count.
     unspilled: AtomicUsize,
     below: Arc<dyn Below>,
     pub(crate) scans: Scans,
-    /// Pages that a request of a prefetcher spans at the most.
+    /// Maximum number of pages that one request of a prefetcher spans.
     prefetch_max: AtomicUsize,
     /// A frame became free.
     pub(crate) frames_freed: Event,
     /// A dirty page became clean.
     cleaned: Event,
-    /// Free frames are few: for the evictor.
+    /// Free frames are low: wakes the evictor.
     pub(crate) frames_wanted: Arc<Event>,
-    /// Clean frames are few, or the checkpoint waits: for the flusher.
+    /// Clean frames are low, or the checkpoint waits: wakes the flusher.
     pub flush_wanted: Arc<Event>,
     pub counters: PoolCounters,
     pub(crate) headroom: Headroom,
     pub(crate) lending: Lending,
     reads: BySpace<PageReads>,
-    /// What `hits` told at the most.
+    /// The highest value that `hits` has returned.
     hits_told: AtomicU64,
     sample: Sample,
 }
@@ -123,10 +123,10 @@ pub struct Pool {
 /// Frames that hold no page.
 struct Free {
     list: Vec<FrameNo>,
-    /// Frames from here on are not to be used (any more): they end in `retired`.
+    /// Frames from here on are not to be used (any more): when freed they go to `retired`.
     limit: usize,
     retired: Vec<FrameNo>,
-    /// Frames whose memory is lent: see `lend`. The first are the last to come back.
+    /// Frames whose memory is lent: see `lend`. The first ones are returned last.
     lent: Vec<FrameNo>,
     /// Frames that are being taken out of circulation: one of them that becomes free is lent.
     to_lend: std::ops::Range<usize>,
@@ -138,7 +138,7 @@ impl Pool {
         Pool::that_grows(world, frames, frames, below)
     }
 
-    /// A pool of `frames` pages that can grow to `max` (`resize`), as far as there are addresses.
+    /// A pool of `frames` pages that can grow to `max` (`resize`), as far as addresses can be reserved.
     pub fn that_grows(world: World, frames: usize, max: usize, below: Arc<dyn Below>) -> Pool {
         assert!(frames >= 16, "a pool of {frames} frames cannot hold one mini-transaction");
         let headroom = Headroom::new(frames);
@@ -181,8 +181,8 @@ impl Pool {
         pool
     }
 
-    /// Frames that pages may use, with those whose memory is lent (`frames_lent`). While the pool is made smaller, the number that it
-    /// is to have.
+    /// Frames that pages may use, including those whose memory is lent (`frames_lent`). While the pool is shrinking, the target
+    /// size.
     pub fn frames(&self) -> usize {
         self.limit.load(Ordering::Relaxed)
     }
@@ -190,18 +190,18 @@ impl Pool {
     pub fn frames_with_memory(&self) -> usize {
         self.arena.len()
     }
-    /// The most frames that it can have.
+    /// The maximum number of frames.
     pub fn frames_max(&self) -> usize {
         self.arena.max()
     }
     pub fn free_frames(&self) -> usize {
         self.free.lock().list.len()
     }
-    /// Below this many free frames, room is made ahead of need.
+    /// Below this number of free frames, frames are freed ahead of need.
     pub fn free_low(&self) -> usize {
         self.headroom.low()
     }
-    /// The last free frames, for what must not wait.
+    /// The last free frames, reserved for operations that must not wait.
     fn reserve(&self) -> usize {
         (self.frames_in_circulation() / 32).clamp(2, 64)
     }
@@ -230,7 +230,7 @@ impl Pool {
         }
     }
 
-    /// Copies a page's image if it is in memory and clean, for a merge; does not heat it.
+    /// Copies a page's image if it is in memory and clean, for a merge. Does not count as a use.
     pub fn copy_clean(&self, id: PageId, buf: &mut [u8]) -> bool {
         let Lookup::Pinned(no) = self.lookup(id, Access::Internal) else { return false };
         let frame = self.frame(no);
@@ -248,8 +248,8 @@ impl Pool {
         copied
     }
 
-    /// Forgets all pages of a dropped space, dirty ones too. Returns how many are still pinned: the
-    /// caller lets go and calls again.
+    /// Discards all pages of a dropped space, dirty ones too. Returns how many are still pinned: the caller unpins and calls
+    /// again.
     pub fn discard_space(&self, space: SpaceId) -> usize {
         self.sample_forget(space);
         let mut pinned = 0;
@@ -265,7 +265,7 @@ impl Pool {
             }
             let id = frame.id();
             if id.space != space || !frame.latch.try_lock_exclusive() {
-                self.end_claim(no); // another page's by now, or the flusher copies it
+                self.end_claim(no); // it holds another page by now, or the flusher copies it
                 pinned += usize::from(id.space == space);
                 continue;
             }

@@ -1,11 +1,11 @@
-//! The prefetchers: fetch what scans will read (`pool/scans.rs`), and single pages that somebody is known to need soon, so that nobody waits for one
-//! after the other.
+//! The prefetchers: fetch the pages that scans will read (`pool/scans.rs`), and single pages that an operation is known to need
+//! soon, so that it does not wait for them one after the other.
 
 use crate::pool::Pool;
 use std::sync::Arc;
 use terrace_io::sched::{Event, Step, Worker};
 
-/// Pages that one fetches with one request at the most: a megabyte.
+/// Maximum number of pages that a prefetcher fetches with one request: a megabyte.
 pub const PREFETCH_MAX: usize = 64;
 
 pub struct Prefetcher(pub Arc<Pool>);

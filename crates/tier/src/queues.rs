@@ -1,37 +1,35 @@
-//! The order in which pages leave memory: `old` and `young`.
+//! The eviction order of pages: `old` and `young`.
 //!
-//! Pages from below enter `old`. When a page reaches the end of `old` and was used again in memory,
-//! it moves to `young` (a sampled promotion: a hit moves nothing). `young` is a CLOCK of bounded
-//! share; a page that reaches its end unused goes back to `old` and leaves from there.
-//! What came only for a table to be opened or sampled (`Access::Once`) stands in `first`, and leaves before `old`; if it was used meanwhile, it
-//! goes to `old` as if it came then.
-//! CloudJump III §4.1.1.
+//! Pages from below enter `old`. When a page reaches the end of `old` and was used again in memory, it moves to `young` (a
+//! sampled promotion: a hit moves nothing). `young` is a CLOCK of bounded share; a page that reaches its end unused goes back to
+//! `old` and is evicted from there. Pages read only to open or sample a table (`Access::Once`) are queued in `first`, and are
+//! evicted before `old`. If such a page was used meanwhile, it goes to `old` as if it had just been read. CloudJump III §4.1.1.
 
 use crate::frame::FrameNo;
 use std::collections::VecDeque;
 
-/// Pages of `old` that must stay, before `young` is looked at instead.
+/// Number of pages in `old` that may be skipped as not evictable before `young` is searched instead.
 const SKIPS_MAX: usize = 256;
 
 /// Share of the frames that `young` may hold, in eighths.
 const YOUNG_EIGHTHS: usize = 7;
 
-/// Entries that there may be beside those of as many pages as there are frames, before all are looked at.
+/// Stale entries allowed in addition to one entry a frame, before all entries are swept.
 const STALE_MIN: usize = 64;
 
-/// While so many pages arrive as the pool has frames, this many periods pass.
+/// While as many pages arrive as the pool has frames, this many periods pass.
 const PERIODS: usize = 32;
 
-/// What the pool says of a frame when its turn comes.
+/// What the pool reports about a frame when its turn comes.
 pub(crate) struct Look {
-    /// The entry speaks of a page that has left the frame.
+    /// The entry belongs to a page that has left the frame.
     pub stale: bool,
     pub accesses: u8,
     /// Clean and unpinned.
     pub evictable: bool,
 }
 
-/// Where a page that comes into memory is queued.
+/// The queue that a page enters when it comes into memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
     First,
@@ -43,13 +41,13 @@ pub(crate) struct Queues {
     old: VecDeque<(FrameNo, u32)>,
     young: VecDeque<(FrameNo, u32)>,
     young_max: usize,
-    /// Frames whose access count is to be reset by the caller.
+    /// Frames whose access count the caller is to reset.
     pub cooled: Vec<FrameNo>,
     pub promoted: u64,
     arrivals: usize,
     /// Arrivals in a period.
     period: usize,
-    /// So many entries are as many stale ones as others, or more.
+    /// At this number of entries at least half of them are stale, and they are swept.
     sweep_at: usize,
 }
 
@@ -68,7 +66,7 @@ impl Queues {
         }
     }
 
-    /// The pool has so many frames from now on. Time goes on from where it is.
+    /// Sets the number of frames. The current period is kept.
     pub fn resize(&mut self, frames: usize) {
         let now = self.arrivals / self.period;
         self.period = (frames / PERIODS).max(1);
@@ -76,7 +74,7 @@ impl Queues {
         self.young_max = frames * YOUNG_EIGHTHS / 8;
     }
 
-    /// Counts a page that came into memory. Returns the period that it is now: time as replacement knows it.
+    /// Counts a page that came into memory. Returns the current period: the clock of replacement.
     pub fn arrived(&mut self) -> u32 {
         self.arrivals += 1;
         (self.arrivals / self.period) as u32
@@ -102,8 +100,8 @@ impl Queues {
         self.first.iter().chain(&self.old).chain(&self.young).any(|entry| *entry == (no, turn))
     }
 
-    /// Takes stale entries out, once they are most. An eviction takes its page's entry with it; pages of a dropped space leave theirs, and
-    /// as long as tables come and go in frames that are free nobody looks for what to evict.
+    /// Removes stale entries once they are the majority. An eviction removes its page's entry. Pages of a dropped space leave
+    /// theirs behind, and while tables are created and dropped in free frames nothing searches for a victim.
     pub fn sweep(&mut self, is_stale: impl Fn(FrameNo, u32) -> bool) {
         if self.entries() < self.sweep_at {
             return;
@@ -114,13 +112,13 @@ impl Queues {
         self.sweep_at = 2 * self.entries() + STALE_MIN;
     }
 
-    /// Frames next in line to leave, nearest first.
+    /// Frames next in line for eviction, nearest first.
     pub fn old_tail(&self, max: usize) -> impl Iterator<Item = FrameNo> + '_ {
         self.first.iter().chain(&self.old).take(max).map(|(no, _)| *no)
     }
 
-    /// Takes the next page to evict out of the queues. Looks at each queued page at most once; those
-    /// that stay are requeued.
+    /// Removes the next victim from the queues and returns it. Looks at each queued page at most once; those that stay are
+    /// requeued.
     pub fn next_victim(&mut self, look: impl Fn(FrameNo, u32) -> Look) -> Option<FrameNo> {
         while let Some((no, turn)) = self.first.pop_front() {
             let seen = look(no, turn);
@@ -163,7 +161,7 @@ impl Queues {
         self.victim_of_young(&look)
     }
 
-    /// A page of `young`, sparing once those in use: `old` is full of pages that must stay, such as dirty ones that
+    /// A victim from `young`, sparing pages in use once: `old` is full of pages that cannot be evicted, such as dirty ones that
     /// cannot be flushed now.
     fn victim_of_young(&mut self, look: &impl Fn(FrameNo, u32) -> Look) -> Option<FrameNo> {
         for _ in 0..(2 * self.young.len()).min(2 * SKIPS_MAX) {
@@ -184,7 +182,7 @@ impl Queues {
         None
     }
 
-    /// Moves up to `count` pages from the end of `young` to `old`, sparing once those in use.
+    /// Moves up to `count` pages from the end of `young` to `old`, sparing pages in use once.
     fn shrink_young(&mut self, look: &impl Fn(FrameNo, u32) -> Look, count: usize) {
         let mut moved = 0;
         for _ in 0..2 * self.young.len() {
@@ -212,7 +210,7 @@ mod tests {
     use std::cell::RefCell;
     use std::collections::HashSet;
 
-    /// As the pool does it: what was cooled has no accesses any more.
+    /// As the pool does it: a cooled page has no accesses any more.
     fn victim(queues: &mut Queues, dirty: &HashSet<u32>, accesses: &RefCell<Vec<u8>>) -> Option<u32> {
         let victim = queues.next_victim(|no, _| Look {
             stale: false,
@@ -226,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_first_to_leave_does_so_unless_it_was_used() {
+    fn pages_queued_to_leave_first_do_so_unless_they_were_used() {
         let mut queues = Queues::new(8);
         let place = |no: u32| if no.is_multiple_of(2) { Place::First } else { Place::Old };
         (0..8).for_each(|no| queues.push(FrameNo(no), 0, place(no)));
@@ -240,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_of_pages_that_are_gone_are_taken_out_and_no_others() {
+    fn sweeping_removes_entries_of_pages_that_are_gone_and_no_others() {
         let mut queues = Queues::new(8);
         for turn in 0..100_000 {
             queues.sweep(|no, at| no.0 < 4 && at != turn);
@@ -265,7 +263,7 @@ mod tests {
             let mut queues = Queues::new(frames);
             (0..frames as u32).for_each(|no| queues.push_old(FrameNo(no), 0));
             let accesses = RefCell::new(vec![2; frames]);
-            // A round in which all are promoted, as far as `young` takes them.
+            // A round in which all pages are promoted, as far as `young` takes them.
             let first = victim(&mut queues, &HashSet::new(), &accesses).unwrap();
             let dirty: HashSet<u32> = queues.old.iter().map(|(no, _)| no.0).collect();
             assert!(!queues.young.is_empty() && !dirty.contains(&first));

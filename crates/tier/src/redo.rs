@@ -1,13 +1,12 @@
-//! Redo: what a mini-transaction did to one page, as operations on its bytes.
+//! Redo: the changes of a mini-transaction to one page, as operations on its bytes.
 //!
-//! Operations are physical and know nothing of trees, so recovery works below every structure:
-//! `init` (a formatted, empty page), `write` bytes, `insert` bytes before others, which move up, `shift` bytes within the page,
-//! `fill`. They are applied in order to an image whose LSN is below the record's; the page then carries the record's
-//! end LSN, so applying twice changes nothing.
+//! Operations are physical and know nothing of trees, so recovery works below every structure: `init` (a formatted, empty page),
+//! `write` bytes, `insert` bytes before others, which move up, `shift` bytes within the page, `fill`. They are applied in order
+//! to an image whose LSN is below the record's. The page then carries the record's end LSN, so applying is idempotent.
 //!
-//! Encoding: a first byte whose two highest bits say what it is. A place in the page has 14 bits: its lower eight stand
-//! in the byte behind the higher six. A length below 128 is one byte; else its lower seven bits with the highest bit set, and
-//! the rest in another byte.
+//! Encoding: the two highest bits of the first byte give the kind. An offset in the page has 14 bits: the lower eight are in the
+//! byte after the one with the higher six. A length below 128 is one byte; otherwise one byte has its lower seven bits and the
+//! highest bit set, and the next byte has the rest.
 //!
 //! * 0, write: `place · length · bytes`
 //! * 1, insert: `place · length · length of what moves up · bytes`
@@ -22,11 +21,11 @@ use std::ops::Deref;
 const WRITE: u8 = 0;
 const INSERT: u8 = 1;
 const SHIFT: u8 = 2;
-/// Where in the first byte the kind is: above the higher bits of a place.
+/// Bit position of the kind in the first byte: above the higher bits of an offset.
 const KIND: u32 = 6;
 const INIT: u8 = 3 << KIND;
 const FILL: u8 = INIT | 1;
-/// Places and lengths.
+/// Bits of an offset or a length.
 const BITS: u32 = 14;
 const _: () = assert!(PAGE_SIZE == 1 << BITS && KIND + u8::BITS == BITS);
 
@@ -55,7 +54,7 @@ pub enum LogError {
     Cancelled,
 }
 
-/// Room in the log, taken before any latch. Dropping it gives the rest back.
+/// Log space, reserved before any latch. Dropping it returns the unused rest.
 pub struct LogRoom {
     pub bytes: u64,
     pub(crate) giver: Option<std::sync::Arc<dyn Redo>>,
@@ -75,7 +74,7 @@ impl Drop for LogRoom {
     }
 }
 
-/// Who asks for log space. A reserve remains for those who free space or finish what was begun.
+/// The urgency of a request for log space. A reserve is kept for work that frees space or finishes what was begun.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Urgency {
     /// New work: waits first, fails first.
@@ -101,24 +100,23 @@ pub trait Redo: Send + Sync {
     -> LsnRange;
     /// The global durable horizon: every record below it is on the device.
     fn durable(&self) -> Glsn;
-    /// The end of the log as appended.
+    /// The end of the appended log.
     fn appended(&self) -> Glsn;
-    /// Waits until the horizon is at or past `upto`; writes itself when nobody else does. Never
-    /// called under a latch.
+    /// Waits until the horizon is at or past `upto`; writes the log itself if no other thread does. Never called under a latch.
     fn make_durable(&self, upto: Glsn) -> Result<(), LogError>;
-    /// Waits until all below `upto` is written to the operating system, as far as a log tells that from durable: it survives the end
-    /// of the process, and the loss of power when the horizon has passed it. Otherwise as `make_durable`.
+    /// Waits until everything below `upto` is written to the operating system, if the log distinguishes that from durable: it
+    /// survives the end of the process at once, and power loss once the horizon has passed it. Otherwise as `make_durable`.
     fn make_written(&self, upto: Glsn) -> Result<(), LogError> {
         self.make_durable(upto)
     }
-    /// Planted bug only: looks at these pages' own partitions, not at the global horizon.
+    /// Planted bug only: waits for these pages' own partitions instead of the global horizon.
     fn make_durable_own(&self, pages: &[PageId], upto: Glsn) -> Result<(), LogError> {
         let _ = pages;
         self.make_durable(upto)
     }
 }
 
-/// Log bytes that a record of `ops_len` bytes of ops may take, headers included.
+/// Upper bound of the log bytes of a record with `ops_len` bytes of ops, headers included.
 pub const fn record_bound(ops_len: usize) -> u64 {
     ops_len as u64 + 64
 }
@@ -135,7 +133,7 @@ impl<'a> PageMut<'a> {
         PageMut { bytes, ops }
     }
 
-    /// Of a page whose bytes behind these are zeros: changes must stay within them.
+    /// For a page whose bytes after these are zero: changes must stay within them.
     pub(crate) fn start_of(bytes: &'a mut [u8], ops: &'a mut Vec<u8>) -> PageMut<'a> {
         assert!((PAGE_HEADER..=PAGE_SIZE).contains(&bytes.len()));
         PageMut { bytes, ops }
@@ -145,7 +143,7 @@ impl<'a> PageMut<'a> {
         PageRef::start_of(self.bytes)
     }
 
-    /// Makes the page an empty one of this kind.
+    /// Formats the page as an empty one of this kind.
     pub fn init(&mut self, id: PageId, kind: PageKind, level: u8) {
         let lsn = self.get().lsn();
         page::format(self.bytes, id, kind, level);
@@ -154,7 +152,7 @@ impl<'a> PageMut<'a> {
         self.ops.extend_from_slice(&[INIT, kind as u8, level]);
     }
 
-    /// Panics if the range leaves the page or touches checksum, name or LSN.
+    /// Panics if the range leaves the page or touches checksum, id or LSN.
     pub fn write(&mut self, at: usize, data: &[u8]) {
         assert!(at >= page::at::FLAGS && at + data.len() <= PAGE_SIZE, "write of {} at {at}", data.len());
         if data.is_empty() {
@@ -165,7 +163,7 @@ impl<'a> PageMut<'a> {
         self.ops.extend_from_slice(data);
     }
 
-    /// Writes `data`; the `moved` bytes that stand there move up, behind it.
+    /// Writes `data`; the `moved` bytes at this offset move up, behind it.
     pub fn insert(&mut self, at: usize, data: &[u8], moved: usize) {
         let end = at + data.len();
         assert!(at >= PAGE_HEADER && end + moved <= PAGE_SIZE, "insert of {} at {at}", data.len());
@@ -178,7 +176,7 @@ impl<'a> PageMut<'a> {
         self.ops.extend_from_slice(data);
     }
 
-    /// Records an operation but for its bytes.
+    /// Records an operation except its bytes.
     #[inline]
     fn op(&mut self, kind: u8, at: usize, places: &[usize], lengths: &[usize]) {
         let (mut head, mut len) = ([0; 8], 0);
@@ -203,8 +201,8 @@ impl<'a> PageMut<'a> {
         self.ops.extend_from_slice(&head[..len]);
     }
 
-    /// As `write`, past the log: who redoes the page's changes does not get this. For what nothing durable counts on before the
-    /// page's image is durable. The mini-transaction changes the page in other ways, too, so it is dirty.
+    /// As `write`, but not logged: redo of the page's changes does not restore it. For bytes that nothing durable relies on
+    /// before the page's image is durable. The mini-transaction also changes the page in logged ways, so it is dirty.
     pub fn write_past_log(&mut self, at: usize, data: &[u8]) {
         assert!(at >= page::at::FLAGS && at + data.len() <= PAGE_SIZE, "write of {} at {at}", data.len());
         self.bytes[at..at + data.len()].copy_from_slice(data);
@@ -260,7 +258,7 @@ pub struct BadRedo {
     pub at: usize,
 }
 
-/// Whether the ops start by making the page anew, so that no older image is needed.
+/// Whether the ops begin by formatting the page, so that no older image is needed.
 pub fn starts_with_init(ops: &[u8]) -> bool {
     ops.first() == Some(&INIT)
 }
@@ -278,7 +276,7 @@ pub fn apply(bytes: &mut [u8], id: PageId, ops: &[u8], end: Glsn) -> Result<(), 
     Ok(())
 }
 
-/// Applies the first of `ops`; its encoded length, or None if it is not valid.
+/// Applies the first of `ops`. Returns its encoded length, or None if it is not valid.
 fn apply_one(bytes: &mut [u8], id: PageId, ops: &[u8]) -> Option<usize> {
     let first = *ops.first()?;
     let mut rest = &ops[1..];
@@ -327,7 +325,7 @@ fn apply_one(bytes: &mut [u8], id: PageId, ops: &[u8]) -> Option<usize> {
     Some(ops.len() - rest.len())
 }
 
-/// A place whose first byte was read.
+/// Decodes an offset whose first byte was read.
 fn place(first: u8, rest: &mut &[u8]) -> Option<usize> {
     let high = usize::from(first & ((1 << KIND) - 1));
     Some(high << u8::BITS | usize::from(*rest.split_off_first()?))

@@ -1,8 +1,8 @@
-//! Locks, latches and atomics of the buffer pool: `terrace_io::lock`'s and the machine's, or, with the feature
-//! `model`, those of a model checker (shuttle), which runs the pool's threads one at a time and chooses at
-//! each lock and atomic who goes on. See `pool/model.rs`.
+//! Locks, latches and atomics of the buffer pool: those of `terrace_io::lock` and the processor or, with the feature `model`,
+//! those of a model checker (shuttle), which runs the pool's threads one at a time and chooses at each lock and atomic operation
+//! which thread continues. See `pool/model.rs`.
 //!
-//! The model knows one order of all atomics: it finds races, not missing fences.
+//! The model has one total order of all atomic operations: it finds races, not missing fences.
 
 pub use terrace_io::lock::Mutexes;
 
@@ -24,7 +24,7 @@ pub use shuttle::sync::atomic::{AtomicU32, AtomicU64};
 mod model {
     use shuttle::sync::{Condvar, MutexGuard};
 
-    // A schedule that failed is over: nobody looks at what it poisoned.
+    // A failed schedule ends there: no thread uses the locks that it poisoned.
     #[derive(Default)]
     pub struct Mutex<T, const NAME: u8>(shuttle::sync::Mutex<T>);
 
@@ -41,7 +41,7 @@ mod model {
     struct Holders {
         readers: u32,
         writer: bool,
-        /// Writers that wait: new readers let them pass, as in `parking_lot`.
+        /// Waiting writers: new readers let them go first, as in `parking_lot`.
         waiting: u32,
     }
 
@@ -50,7 +50,7 @@ mod model {
         freed: Condvar,
     }
 
-    /// What `parking_lot`'s trait gives its own raw lock.
+    /// The methods that `parking_lot`'s trait gives its own raw lock.
     pub trait RawLatch {
         #[allow(clippy::declare_interior_mutable_const)]
         const INIT: Self;
@@ -92,7 +92,7 @@ mod model {
         }
         unsafe fn unlock_shared(&self) {
             let mut holders = self.holders.lock();
-            // Once is enough: a panic of what goes with the first one would end the process.
+            // One panic is enough: a second one, from a guard dropped during the first, would end the process.
             assert!(
                 holders.readers > 0 || std::thread::panicking(),
                 "a latch was given back that nobody holds"

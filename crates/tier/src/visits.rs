@@ -1,8 +1,10 @@
-//! Visits: who carries page numbers without latches, so that a page that was freed is not made another one before they are through.
+//! Epochs: protect traversals that carry page numbers without latches, so that a freed page is not reused before they are
+//! finished.
 //!
-//! A traversal counts itself into the current epoch's bucket. The epoch moves on only when the bucket of the epoch before is
-//! empty: what was freed in epoch `e` may be used anew in `e + 2`. There is one count for all spaces, for a count takes many cache lines, and
-//! there may be very many spaces; so it also waits for traversals of others. Visits last from latch to latch, never over I/O.
+//! A traversal counts itself in the current epoch's bucket. The epoch advances only when the bucket of the previous epoch is
+//! empty: a page freed in epoch `e` may be reused in `e + 2`. One count serves all spaces, because a count takes many cache lines
+//! and there may be very many spaces; so reuse also waits for traversals of other spaces. Visits last from latch to latch, never
+//! over I/O.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -24,7 +26,7 @@ pub struct Visits {
     shards: [Shard; SHARDS],
 }
 
-/// A traversal under way. Ends when dropped.
+/// A traversal in progress. Ends when dropped.
 pub struct Visit<'l>(&'l AtomicU32);
 
 impl Drop for Visit<'_> {
@@ -40,7 +42,7 @@ fn shard() -> usize {
 }
 
 impl Visits {
-    /// Counts a traversal in.
+    /// Registers a traversal.
     #[inline]
     pub fn begin(&self) -> Visit<'_> {
         let shard = &self.shards[shard()];
@@ -60,7 +62,7 @@ impl Visits {
         self.epoch.0.load(Ordering::SeqCst)
     }
 
-    /// Moves the epoch on, past those that have no traversals left: by two if nothing traverses. Returns it.
+    /// Advances the epoch past those without traversals: by two if nothing traverses. Returns it.
     pub fn advance(&self) -> u64 {
         let from = self.epoch();
         let mut epoch = from;

@@ -1,34 +1,36 @@
-//! Mechanisms that can be left out, to see what each is worth. Nothing is wrong without them, only slower or dearer.
+//! Ablation switches: mechanisms that can be turned off, to measure what each is worth. Without them everything is correct, only
+//! slower or more expensive.
 
 use std::fmt;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mechanism {
-    /// Reads of what sank from the free slots that it left.
+    /// Reads sunk pages from the freed slots that still have them.
     CleanCopies,
-    /// Reads ahead of scans.
+    /// Read-ahead of scans.
     Prefetch,
     /// Misses that share a request to the store.
     SharedMisses,
-    /// Flash leaves to the volume what the volume has.
+    /// The flash cache does not admit pages that the volume has while misses mostly wait for the store.
     FlashForTheStore,
-    /// Flash is usable again after a restart.
+    /// The flash cache is usable again after a restart.
     WarmFlash,
-    /// Blocks that are written again and again sink later.
+    /// Blocks that are written repeatedly sink later.
     Deferral,
     /// Writers slow down as slots run low.
     Pacing,
-    /// Objects of a block's changed pages alone.
+    /// Patch objects: only the changed pages of a block are uploaded.
     Patches,
-    /// Of those that wait for a row the one for whom most others wait has it first.
+    /// A free row lock goes to the waiting transaction for which most others wait.
     LockOrder,
-    /// Builds in bulk leave slots to small writers as they run low.
+    /// Bulk builds leave slots to small writers when they run low.
     GiveWay,
-    /// Who wants a page that another is fetching waits for him. Without: reads it, too, and then waits.
+    /// Single-flight loads: a reader of a page that another thread is fetching waits for it. Without: it reads the page too, and
+    /// then waits.
     SingleFlight,
-    /// A page that flash has is not written there again when it leaves memory.
+    /// A page that flash has is not written there again when it is evicted.
     KeptCopies,
-    /// Pages that a scan reads together come from flash, or from the volume, in one batch.
+    /// Pages that a scan reads together are read from flash, or from the volume, in one batch.
     VectoredReads,
 }
 
@@ -52,12 +54,12 @@ impl Mechanism {
     ];
 }
 
-/// What is left out; by default nothing.
+/// The mechanisms that are turned off; by default none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Without(u16);
 
 impl Without {
-    /// From names by comma. The error is the name that there is not.
+    /// Parses names separated by commas. The error is the first unknown name.
     pub fn named(text: &str) -> Result<Without, String> {
         let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
         names.into_iter().try_fold(Without::default(), |without, name| {

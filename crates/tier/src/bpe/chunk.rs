@@ -1,8 +1,8 @@
 //! The flash file: slots of one page image each, grown sparsely in chunks of 64 MiB.
 //!
-//! A slot is the page's image alone; which slot is used stands in the index, in memory and, as a hint for the
-//! next start, in a file (`saved`). Nothing is ever synced: what a crash leaves is served only if it is intact and
-//! current. CloudJump III §4.1.3.
+//! A slot holds the page's image alone. Which slot is used is recorded in the index: in memory and, as a hint for the next start,
+//! in a file (`saved`). Nothing is ever synced: an image found after a crash is served only if it is intact and current.
+//! CloudJump III §4.1.3.
 
 use super::index::FlashSlot;
 use crate::page::PAGE_SIZE;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_io::disk::{Class, Disk, DiskError, DiskLock, File, Op};
 
 pub const FILE: &str = "bpe";
-/// The file grows by so many bytes at a time.
+/// The file grows in steps of this many bytes.
 pub const CHUNK: u64 = 64 << 20;
 
 pub(crate) struct Chunks {
@@ -22,7 +22,7 @@ pub(crate) struct Chunks {
 }
 
 impl Chunks {
-    /// Takes the flash directory. With `keep`, what is in the file stays if there is one; else it begins empty.
+    /// Opens the flash directory. With `keep`, an existing file keeps its content; otherwise the file starts empty.
     pub fn open(flash: &dyn Disk, lock: Box<dyn DiskLock>, keep: bool) -> Result<Chunks, DiskError> {
         let kept = if keep { flash.open(FILE).ok() } else { None };
         let file = match kept {
@@ -37,7 +37,7 @@ impl Chunks {
         Ok(Chunks { grown: AtomicU64::new(file.len()), file, _lock: lock })
     }
 
-    /// Slots that the file has whole.
+    /// The number of slots that lie fully within the file.
     pub fn slots(&self) -> u64 {
         self.grown() / PAGE_SIZE as u64
     }
@@ -46,12 +46,12 @@ impl Chunks {
         u64::from(slot) * PAGE_SIZE as u64
     }
 
-    /// Bytes of flash that the file spans.
+    /// The length of the file in bytes.
     pub fn grown(&self) -> u64 {
         self.grown.load(Ordering::Relaxed)
     }
 
-    /// Gives back what lies beyond the first `slots`, whole chunks of it. Nobody writes there.
+    /// Truncates the file after the first `slots`, in whole chunks. No write is in progress there.
     pub fn shrink(&self, slots: u32) -> Result<(), DiskError> {
         let end = Chunks::offset(slots).next_multiple_of(CHUNK);
         if end < self.grown() {
@@ -61,12 +61,12 @@ impl Chunks {
         Ok(())
     }
 
-    /// Fills `image` from a slot that was written, unchecked.
+    /// Fills `image` from a written slot, without checking it.
     pub fn read(&self, slot: FlashSlot, image: &mut [u8]) -> Result<(), DiskError> {
         self.file.read(Class::BpeRead, Chunks::offset(slot), image)
     }
 
-    /// Fills each image from its slot, unchecked, in one batch; one result each.
+    /// Fills each image from its slot, without checking, in one batch; one result each.
     pub fn read_many(&self, parts: Vec<(FlashSlot, &mut [u8])>) -> Vec<Result<(), DiskError>> {
         let mut ops: Vec<Op<'_>> = parts
             .into_iter()
@@ -75,7 +75,7 @@ impl Chunks {
         self.file.batch(Class::BpeRead, &mut ops)
     }
 
-    /// Writes images side by side; one result each.
+    /// Writes images in parallel; one result each.
     pub fn write(&self, images: &[(FlashSlot, &[u8])]) -> Vec<Result<(), DiskError>> {
         let need = images.iter().map(|(slot, _)| Chunks::offset(slot + 1)).max().unwrap_or(0);
         let mut full = None;

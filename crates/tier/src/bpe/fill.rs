@@ -1,9 +1,9 @@
-//! Fills on their way to flash: a bounded queue that nobody waits for.
+//! Pending flash writes (fills): a bounded queue that no thread waits for.
 //!
-//! A fill is in the index from the moment it is queued. Until its write has ended its image is here:
-//! a reader is served from here, an invalidation cancels it. A fill that is already being written
-//! can't be called back; it is marked, and its slot is not used again before the write has ended. So
-//! no write lands after its page was invalidated, where a reader could find it.
+//! A fill is in the index from the moment it is queued. Until its write has ended its image stays here: reads are served from
+//! here, and an invalidation cancels it. A fill that is already being written can't be cancelled; it is marked, and its slot is
+//! not reused before the write has ended. So after a page was invalidated, no late write puts the old image where a reader could
+//! find it.
 //!
 //! Locks: the owner's.
 
@@ -24,11 +24,11 @@ pub(crate) struct Fill {
 pub(crate) struct Fills {
     queue: VecDeque<Fill>,
     writing: Vec<Fill>,
-    /// Places promised to fills whose image is being copied.
+    /// Entries promised to fills whose image is being copied.
     promised: usize,
-    /// At most so many fills are here at once.
+    /// Maximum number of fills at once.
     max: usize,
-    /// Buffers to use again.
+    /// Buffers for reuse.
     spare: Vec<Arc<AlignedBuf>>,
 }
 
@@ -48,12 +48,12 @@ impl Fills {
         self.queue.len() + self.writing.len() + self.promised
     }
 
-    /// More than half of the places are taken.
+    /// Whether more than half of the entries are taken.
     pub fn is_behind(&self) -> bool {
         2 * self.len() > self.max
     }
 
-    /// Promises a place, with a buffer to copy the image to. None if the queue is full.
+    /// Promises an entry, with a buffer to copy the image to. Returns None if the queue is full.
     pub fn promise(&mut self) -> Option<Option<Arc<AlignedBuf>>> {
         if self.len() >= self.max {
             return None;
@@ -62,19 +62,19 @@ impl Fills {
         Some(self.spare.pop())
     }
 
-    /// Redeems a promise with the fill, or with nothing.
+    /// Redeems a promise with the fill, or cancels it.
     pub fn redeem(&mut self, fill: Option<Fill>) {
         assert!(self.promised > 0, "a place in the fill queue was redeemed that nobody promised");
         self.promised -= 1;
         self.queue.extend(fill);
     }
 
-    /// The image that is on its way to `slot`.
+    /// The image that is queued or being written to `slot`.
     pub fn find(&self, slot: FlashSlot) -> Option<&Fill> {
         self.queue.iter().chain(&self.writing).find(|f| f.slot == slot)
     }
 
-    /// Takes a queued fill back. False if it is being written already.
+    /// Cancels a queued fill. Returns false if it is being written already.
     pub fn cancel(&mut self, slot: FlashSlot) -> bool {
         let Some(at) = self.queue.iter().position(|f| f.slot == slot) else { return false };
         if let Some(fill) = self.queue.remove(at) {
@@ -83,7 +83,7 @@ impl Fills {
         true
     }
 
-    /// The next up to `max` fills, in the order of their slots. They stay findable until `written`.
+    /// The next up to `max` fills, in slot order. They can be found until `written`.
     pub fn start(&mut self, max: usize) -> Vec<Fill> {
         assert!(self.writing.is_empty(), "two fill workers");
         let n = max.min(self.queue.len());
@@ -99,20 +99,20 @@ impl Fills {
         }
     }
 
-    /// Forgets what is queued. What is being written stays until it has ended.
+    /// Drops the queued fills. Those being written stay until their writes have ended.
     pub fn clear(&mut self) -> Vec<Fill> {
         self.queue.drain(..).collect()
     }
 
     fn keep(&mut self, image: Arc<AlignedBuf>) {
-        // A worker or reader may still hold it: then it is freed when they let go.
+        // A worker or reader may still hold it: then it is freed when they drop it.
         if Arc::strong_count(&image) == 1 {
             self.spare.push(image);
         }
     }
 }
 
-/// A buffer with a copy of the image: the given one if nobody else holds it.
+/// A buffer with a copy of the image: the given one if no other reference to it exists.
 pub(crate) fn copied(spare: Option<Arc<AlignedBuf>>, image: &[u8]) -> Arc<AlignedBuf> {
     let mut buf = spare.unwrap_or_else(|| Arc::new(AlignedBuf::zeroed(PAGE_SIZE)));
     match Arc::get_mut(&mut buf) {

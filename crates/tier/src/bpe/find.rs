@@ -1,6 +1,7 @@
-//! Looking for pages: in the index first, then in the fill queue or on the device, where the image itself has the last word.
+//! Finding pages: first in the index, then in the fill queue or on the device, where the image itself decides.
 //!
-//! Several pages are one look into the index and one batch of reads: a request to flash takes its latency however many go with it.
+//! Several pages take one index look-up and one batch of reads: a request to flash has the same latency however many pages it
+//! reads.
 
 use super::index::{FlashSlot, Matches};
 use super::{Bpe, Found, State, count};
@@ -13,12 +14,12 @@ use terrace_io::disk::DiskError;
 
 /// The index's answer.
 enum Look {
-    /// On its way to this slot.
+    /// Queued or being written to this slot.
     Queued(FlashSlot, Arc<AlignedBuf>),
     OnFlash(Matches),
 }
 
-/// A page that is looked for.
+/// A page that is searched for.
 #[derive(Clone, Copy)]
 struct Wanted {
     id: PageId,
@@ -47,8 +48,8 @@ impl State {
 }
 
 impl Bpe {
-    /// Looks for the page's current image, which has the tag `expected`. Does at most one read for
-    /// each slot that matches. What `image` holds is undefined if it is absent.
+    /// Finds the page's current image, which has the tag `expected`. Does at most one read for each slot that matches. The
+    /// content of `image` is undefined if the page is absent.
     pub fn find(&self, id: PageId, expected: Tag, image: &mut [u8]) -> Found {
         let page = Wanted::new(id, expected);
         let look = {
@@ -64,8 +65,8 @@ impl Bpe {
         if found { Found::Found } else { Found::Absent }
     }
 
-    /// As `find`, for several pages: one look into the index, and one batch of reads. True for each that is found. Of those that are
-    /// not, nothing is counted: whoever needs one looks for it by itself.
+    /// As `find` for several pages: one index look-up, and one batch of reads. Returns true for each page found. Pages not found
+    /// are not counted: a reader that needs one looks it up by itself.
     pub fn find_many(&self, pages: &[(PageId, Tag)], images: &mut [&mut [u8]]) -> Vec<bool> {
         let pages: Vec<Wanted> = pages.iter().map(|(id, tag)| Wanted::new(*id, *tag)).collect();
         let looks: Vec<Look> = {
@@ -89,7 +90,7 @@ impl Bpe {
             Some(files) if !parts.is_empty() => files.chunks.read_many(parts),
             _ => Vec::new(),
         };
-        // One fault of the device may fail a whole batch: that is one error.
+        // One device fault may fail a whole batch: that counts as one error.
         let mut failed = false;
         for ((i, slot), read) in places.into_iter().zip(read) {
             match read {
@@ -98,7 +99,7 @@ impl Bpe {
             }
         }
         for (i, look) in looks.iter().enumerate() {
-            // Another page had the same fingerprint, and came first.
+            // Another page with the same fingerprint was tried first.
             if let Look::OnFlash(slots) = look
                 && !found[i]
             {
@@ -119,7 +120,7 @@ impl Bpe {
         self.serves(page, slot, image)
     }
 
-    /// Reads the slot. True if it has the image.
+    /// Reads the slot. Returns true if it has the image.
     fn read_slot(&self, page: Wanted, slot: FlashSlot, image: &mut [u8]) -> bool {
         let Some(files) = &self.files else { return false };
         match files.chunks.read(slot, image) {
@@ -131,8 +132,8 @@ impl Bpe {
         }
     }
 
-    /// The slot could not be read, by an error that counts, if one is given. False: the slot went with others, after it was found in
-    /// the index; that is no error of the device.
+    /// The slot could not be read, with an error that counts if one is given. Returns false if the slot was cut off after it was
+    /// found in the index; that is not a device error.
     fn lost(&self, page: Wanted, slot: FlashSlot, error: Option<&DiskError>) -> bool {
         if slot >= self.state.lock().index.limit() {
             return false;
@@ -144,8 +145,7 @@ impl Bpe {
         true
     }
 
-    /// Whether the image, which came from `slot`, may be served. If not, the slot loses it, unless it
-    /// is another page's.
+    /// Whether the image, which came from `slot`, may be served. If not, the slot is freed, unless it belongs to another page.
     fn serves(&self, page: Wanted, slot: FlashSlot, image: &[u8]) -> bool {
         let Wanted { id, mark, tag } = page;
         let trusting = planted::FLASH_TAG_IGNORED.on()
@@ -158,7 +158,7 @@ impl Bpe {
                 state.index.touch(slot, mark);
                 state.errors = 0;
                 if let Some(rule) = self.rule_of(id) {
-                    // What an earlier start left has no class until it is met.
+                    // Entries restored from an earlier run have no class until they are hit.
                     let class = state.class_of(Some(&rule));
                     state.index.classify(mark, class);
                 }
@@ -166,7 +166,7 @@ impl Bpe {
             }
             Err(BadImage::Name { .. }) => {
                 count(&self.counters.false_matches);
-                // The saved index may be older than the image: then nobody else is meant by this entry.
+                // The saved index may be older than the image: then this entry belongs to no other page.
                 if mark_of(PageRef::new(image).id()) != mark {
                     state.index.remove_if(slot, mark);
                 }

@@ -1,13 +1,13 @@
-//! Which slot of the flash holds which page: 32-bit fingerprints, a hash table of slots, and CLOCK.
+//! Maps pages to flash slots: 32-bit fingerprints, a hash table of slots, and CLOCK.
 //!
 //! Memory a slot: 4 bytes for the fingerprint of the page in it, 6 for the table (open addressing
 //! with linear probing, two thirds full), 4 bits. With the ghost list's 2 bytes that is under 13
 //! bytes a page (CloudJump III §4.1.3 has 46).
 //!
-//! A fingerprint is not a name: several slots may match one. Who looks a page up reads each match and
-//! lets the page's own header decide; who invalidates a page clears every match.
+//! A fingerprint does not identify a page: several slots may match one. A look-up reads each match and lets the page's own header
+//! decide; an invalidation clears every match.
 //!
-//! States of a slot, told by its bits:
+//! States of a slot, given by its bits:
 //!
 //! | used | busy | it is |
 //! | --- | --- | --- |
@@ -16,9 +16,8 @@
 //! | 1 | 0 | in the table, its image is on flash |
 //! | 0 | 1 | removed while its image was being written: free when the write has ended |
 //!
-//! The hand goes round the slots in the order of the device. A slot that was used since it last came
-//! by is spared, once for each use, at most three times; a new one starts unspared, so it must earn its
-//! stay. CloudJump III §4.1.3 with two bits for its one.
+//! The hand goes round the slots in device order. A slot used since the hand last passed is spared, once for each use, at most
+//! three times; a new slot starts with no uses, so it must earn its stay. CloudJump III §4.1.3, with two bits instead of one.
 //!
 //! Not here: I/O, locks (the owner's), images.
 
@@ -26,19 +25,19 @@ use super::shares::Shares;
 use crate::quota::{Class, Holder, may_leave};
 use smallvec::SmallVec;
 
-/// Slots the hand passes in one call before it takes the next one that is not busy.
+/// Slots that the hand passes in one call before it takes the next one that is not busy.
 const WALK_MAX: u32 = 4096;
 
-/// Slots of its own that a table's page looks at for one to take.
+/// Slots of its own that a table over its cap examines for a victim.
 const OWN_MAX: u32 = 64;
 
-/// Uses of a slot that are counted.
+/// Maximum of a slot's use count.
 const USES_MAX: u8 = 3;
 
-/// A place of one page on the flash.
+/// The position of one page image on flash.
 pub type FlashSlot = u32;
 
-/// Slots whose fingerprint matches; nearly always none or one.
+/// Slots whose fingerprint matches; nearly always zero or one.
 pub type Matches = SmallVec<[FlashSlot; 4]>;
 
 struct Bits(Vec<u64>);
@@ -64,26 +63,26 @@ impl Bits {
 }
 
 pub struct Index {
-    /// Of a slot in use, its page's fingerprint; of one in the free list, the next one plus 1.
+    /// For a slot in use, its page's fingerprint; for a slot in the free list, the next one plus 1.
     marks: Vec<u32>,
-    /// Slots plus 1; 0 is an empty place.
+    /// Slots plus 1; 0 is an empty table position.
     table: Vec<u32>,
     used: Bits,
     busy: Bits,
-    /// Uses since the hand came by, at most three, in two bits.
+    /// Uses since the hand last passed, at most three, in two bits.
     used_once: Bits,
     used_twice: Bits,
     /// Slots at and above this are not used (any more).
     limit: u32,
     /// Slots at and above this were never used, or (with `restoring`) are not known yet.
     fresh: u32,
-    /// What an earlier start left is being put back, slot after slot.
+    /// The index of an earlier run is being restored, slot after slot.
     restoring: bool,
-    /// First of the free list, plus 1.
+    /// Head of the free list, plus 1.
     free: u32,
     hand: u32,
     in_use: u32,
-    /// Whose pages are in which slots, if anybody has rules (`quota`).
+    /// Which class each slot's page belongs to, if any table has rules (`quota`).
     shares: Shares,
 }
 
@@ -106,16 +105,16 @@ impl Index {
         }
     }
 
-    /// Whose pages are whose; see [`Shares`].
+    /// The classes of pages; see [`Shares`].
     pub fn shares(&self) -> &Shares {
         &self.shares
     }
-    /// The classes that there are from now on. Pages keep theirs.
+    /// Sets the classes. Pages keep theirs.
     pub fn set_holders(&mut self, holders: Vec<Holder>) {
         let used = &self.used;
         self.shares.set(holders, self.marks.len(), |slot| used.get(slot));
     }
-    /// The pages with this fingerprint are of this class.
+    /// Assigns this class to the pages with this fingerprint.
     pub fn classify(&mut self, mark: u32, class: Class) {
         for slot in self.matches(mark) {
             self.shares.leaves(slot);
@@ -123,11 +122,11 @@ impl Index {
         }
     }
 
-    /// Slots that may be used.
+    /// The number of slots that may be used.
     pub fn limit(&self) -> u32 {
         self.limit
     }
-    /// Slots in the table.
+    /// The number of slots in the table.
     pub fn in_use(&self) -> u32 {
         self.in_use
     }
@@ -156,8 +155,8 @@ impl Index {
         found
     }
 
-    /// A slot for a page with this fingerprint: a free one, a fresh one, or one that the hand takes
-    /// from its page. It is in the table and busy. None if there is no slot to be had.
+    /// Allocates a slot for a page with this fingerprint: a free one, a fresh one, or one that the hand takes from its page. It
+    /// is in the table and busy. Returns None if no slot can be had.
     pub fn fill(&mut self, mark: u32, class: Class) -> Option<FlashSlot> {
         let slot = if self.shares.holder(class).is_full() {
             self.take_own(class)?
@@ -205,7 +204,7 @@ impl Index {
         }
     }
 
-    /// All is put back; the slots above were never used.
+    /// Ends the restore; the slots above were never used.
     pub fn end_restore(&mut self) {
         self.restoring = false;
     }
@@ -232,7 +231,7 @@ impl Index {
         while self.fresh < self.limit && !self.restoring {
             let slot = self.fresh;
             self.fresh += 1;
-            // One that lay beyond the limit for a while may still be written to: it is free when that has ended.
+            // A slot that was beyond the limit for a while may still be being written: it is freed when the write has ended.
             if !self.busy.get(slot) {
                 return Some(slot);
             }
@@ -247,7 +246,7 @@ impl Index {
         Some(slot)
     }
 
-    /// A slot of the class's table, which has all that it may have: the oldest that was not used since it came.
+    /// A slot of the class's table, which has reached its cap: the oldest one not used since it was filled.
     fn take_own(&mut self, class: Class) -> Option<FlashSlot> {
         for turn in 0..OWN_MAX {
             let slot = self.shares.oldest(class)?;
@@ -262,8 +261,8 @@ impl Index {
         None
     }
 
-    /// Takes out pages of the class's table that are more than it may have, those that came first, at the most `count`. True if all are gone
-    /// that could be: what is being written stays until it is written and another one comes.
+    /// Removes at most `count` pages of the class's table that exceed its cap, oldest first. Returns true if all that could be
+    /// removed are gone: a slot being written stays until its write has ended and another page comes.
     pub fn trim(&mut self, class: Class, count: usize) -> bool {
         let (mut taken, mut busy) = (0, 0);
         loop {
@@ -285,7 +284,7 @@ impl Index {
         }
     }
 
-    /// The hand's next page to leave for one of this class; the hand is beyond it then.
+    /// The hand's next victim to be replaced by a page of this class; the hand moves past it.
     fn find_old(&mut self, class: Class) -> Option<FlashSlot> {
         let (comer, mut protected) = (self.shares.holder(class), 0);
         let known = self.fresh.min(self.limit);
@@ -313,8 +312,8 @@ impl Index {
     }
 
     /// False too for a slot that there is not.
-    /// The slot whose page would leave for the next one, and its fingerprint; None if a slot is free or all are
-    /// busy. The hand stays there: it is the next to leave, unless it is passed.
+    /// The slot whose page would be evicted next, and its fingerprint; None if a slot is free or all are busy. The hand stays
+    /// there: this slot is the next victim, unless it is passed.
     pub fn candidate(&mut self, class: Class) -> Option<(FlashSlot, u32)> {
         if self.free != 0 || self.fresh < self.limit && !self.restoring || self.shares.holder(class).is_full()
         {
@@ -325,7 +324,7 @@ impl Index {
         Some((slot, self.marks[slot as usize]))
     }
 
-    /// The hand goes on, if it is still there: the candidate stays.
+    /// Moves the hand past the candidate, if it is still there: the candidate stays.
     pub fn pass(&mut self, slot: FlashSlot) {
         if self.hand == slot {
             self.hand = if slot + 1 >= self.fresh.min(self.limit) { 0 } else { slot + 1 };
@@ -336,7 +335,7 @@ impl Index {
         self.marks.get(slot as usize) == Some(&mark) && self.used.get(slot)
     }
 
-    /// The slot's page was found by a reader: spare it once more. Does nothing if the slot has another by now.
+    /// A reader found the slot's page: spare it once more. Does nothing if the slot holds another page by now.
     pub fn touch(&mut self, slot: FlashSlot, mark: u32) {
         if self.holds(slot, mark) {
             self.set_uses(slot, (self.uses(slot) + 1).min(USES_MAX));
@@ -351,7 +350,7 @@ impl Index {
         self.used_twice.set(slot, uses & 2 == 2);
     }
 
-    /// Takes the slot's page out of the table; the slot is free, or will be when it is no longer busy.
+    /// Removes the slot's page from the table. The slot is free now, or will be when it is no longer busy.
     pub fn remove(&mut self, slot: FlashSlot) {
         if self.used.get(slot) {
             self.unlink(slot);
@@ -361,7 +360,7 @@ impl Index {
         }
     }
 
-    /// Removes the slot's page if it still has this fingerprint and is on flash. True if it did.
+    /// Removes the slot's page if it still has this fingerprint and is on flash. Returns true if it did.
     pub fn remove_if(&mut self, slot: FlashSlot, mark: u32) -> bool {
         let same = self.holds(slot, mark) && !self.busy.get(slot);
         if same {
@@ -374,19 +373,18 @@ impl Index {
     pub fn settle(&mut self, slot: FlashSlot) {
         assert!(self.busy.get(slot), "a write ended in flash slot {slot} that nobody writes");
         self.busy.set(slot, false);
-        // At `fresh` and above, where `shrink` has cut it off, it is met again as a fresh one.
+        // At `fresh` and above, where `shrink` has cut it off, it will be reused as a fresh one.
         if !self.used.get(slot) && slot < self.fresh {
             self.release(slot);
         }
     }
 
-    /// From this slot on none is in use.
+    /// No slot at or above this one is in use.
     pub fn frontier(&self) -> u32 {
         (0..self.fresh).rev().find(|slot| self.used.get(*slot)).map_or(0, |slot| slot + 1)
     }
 
-    /// From now on only slots below `limit` are used: the device has no room for more. Pages above
-    /// are removed.
+    /// From now on only slots below `limit` are used: the device has no space for more. Pages above are removed.
     pub fn shrink(&mut self, limit: u32) {
         if limit < self.limit {
             (limit..self.fresh.min(self.limit)).for_each(|slot| self.remove(slot));
@@ -396,25 +394,25 @@ impl Index {
         }
     }
 
-    /// Whether no write to a slot beyond the limit is under way.
+    /// Whether no write to a slot beyond the limit is in progress.
     pub fn is_quiet_beyond(&self) -> bool {
         (self.limit..self.marks.len() as u32).all(|slot| !self.busy.get(slot))
     }
 
-    /// Slots that it has memory for.
+    /// The number of slots for which it has memory.
     pub fn capacity(&self) -> u32 {
         self.marks.len() as u32
     }
 
-    /// Has memory for `slots` slots, and they may all be used. Those that were used before and are beyond were left by
-    /// `shrink`, and quiet. The table is made anew: time for a few cache misses a page.
+    /// Allocates memory for `slots` slots, all of which may be used. Slots beyond the old limit that were used before were cut
+    /// off by `shrink` and have no writes in progress. The table is rebuilt, which takes a few cache misses a page.
     pub fn resize(&mut self, slots: u32) {
         assert!(slots >= self.limit, "pages are cut off");
         assert!(slots >= self.capacity() || self.is_quiet_beyond(), "a slot that is written to is cut off");
         let mut free = Vec::new();
         while let Some(slot) = self.free.checked_sub(1) {
             self.free = self.marks[slot as usize];
-            // At `fresh` and above they are met again as fresh ones.
+            // At `fresh` and above they will be reused as fresh ones.
             if slot < self.fresh.min(slots) {
                 free.push(slot);
             }
@@ -429,7 +427,7 @@ impl Index {
         self.fresh = self.fresh.min(slots);
         self.hand = if self.hand < self.fresh { self.hand } else { 0 };
         free.into_iter().for_each(|slot| self.release(slot));
-        self.table = Vec::new(); // before the new one is made
+        self.table = Vec::new(); // freed before the new one is allocated
         self.table = vec![0; slots as usize + slots as usize / 2 + 1];
         for slot in (0..self.fresh).filter(|slot| self.used.get(*slot)) {
             let mut at = self.home(self.marks[slot as usize]);
@@ -445,8 +443,8 @@ impl Index {
         self.free = slot + 1;
     }
 
-    /// Takes the slot out of the table and closes the gap, so that every entry is still reached from
-    /// its home without passing an empty place.
+    /// Removes the slot from the table and closes the gap, so that every entry is still reached from its home position without
+    /// passing an empty one.
     fn unlink(&mut self, slot: FlashSlot) {
         let len = self.table.len();
         let mut gap = self.home(self.marks[slot as usize]);

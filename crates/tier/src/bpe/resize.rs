@@ -1,10 +1,10 @@
-//! More flash, or less, while pages are read. CloudJump III §2.3.
+//! Resizing flash while pages are read. CloudJump III §2.3.
 //!
-//! Growing gives the index more slots; the file grows when they are filled. Shrinking takes slots from the end, 64 MiB at
-//! a time: their pages are in the index no more, writes that are under way there are waited for, the file is cut. The pages
-//! that are cut off are lost to flash and to nobody else (invariant 2: clean copies). What admission remembers begins anew.
+//! Growing gives the index more slots; the file grows when they are filled. Shrinking takes slots from the end, 64 MiB at a time:
+//! their pages are removed from the index, writes in progress there are awaited, the file is truncated. Only flash loses these
+//! pages (invariant 2: its copies are clean). What admission remembers starts from empty.
 //!
-//! A crash leaves a file that is longer or shorter than the index says: the next start cuts it, or finds nothing there.
+//! A crash leaves a file that is longer or shorter than the index says: the next start truncates it, or finds nothing there.
 
 use super::{Bpe, chunk, filter_of, saved, slots_of};
 use crate::page::PAGE_SIZE;
@@ -17,7 +17,7 @@ const STEP: u32 = (chunk::CHUNK / PAGE_SIZE as u64) as u32;
 pub enum FlashResizeError {
     #[error("flash is not used: {0}; a restart of the server uses it again, if the device works")]
     Off(String),
-    /// The caller gave up; the old size is in force, and some pages have left.
+    /// The caller gave up; the old size is in force, and some pages were removed.
     #[error("flash still writes to slots that are to go")]
     GivenUp,
     #[error(transparent)]
@@ -25,15 +25,15 @@ pub enum FlashResizeError {
 }
 
 impl Bpe {
-    /// Gives the flash `flash_bytes`. Calls `go_on` with the pages of room that are still to go; who is called rests a little, and gives
-    /// up by saying no. One call at a time.
+    /// Gives the flash `flash_bytes`. Calls `go_on` with the number of pages still to be removed; `go_on` pauses a little, and
+    /// returns false to give up. One call at a time.
     pub fn resize(
         &self,
         flash_bytes: u64,
         go_on: &mut dyn FnMut(u32) -> bool,
     ) -> Result<(), FlashResizeError> {
         let slots = slots_of(flash_bytes);
-        // What the last run left is put back first: it comes by the numbers of the slots.
+        // The index of the last run is restored first: it is addressed by slot number.
         let before = loop {
             let state = self.state.lock();
             if let Some(why) = &state.off {
@@ -56,7 +56,7 @@ impl Bpe {
         Ok(())
     }
 
-    /// Takes the pages beyond `slots` out of the index, step by step, until nobody writes there.
+    /// Removes the pages beyond `slots` from the index, step by step, until no write is in progress there.
     fn cut(&self, slots: u32, go_on: &mut dyn FnMut(u32) -> bool) -> Result<(), FlashResizeError> {
         loop {
             let mut guard = self.state.lock();
@@ -81,7 +81,7 @@ impl Bpe {
         }
     }
 
-    /// Has so many slots from now on, whatever was cut off before.
+    /// Sets the number of slots, regardless of what was cut off before.
     fn take_size(&self, slots: u32) {
         let mut guard = self.state.lock();
         let state = &mut *guard;

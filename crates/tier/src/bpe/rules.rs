@@ -1,4 +1,4 @@
-//! Quotas and placement at work on flash: which class a page is of, and what becomes of pages when rules change.
+//! Applies quotas and placement to flash: the class of a page, and what happens to pages when rules change.
 
 use super::{Bpe, State, mark_of};
 use crate::below::Tier;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use terrace_io::clock::Clock;
 
-/// Classes at the most, that of all others among them.
+/// Maximum number of classes, including that of tables without rules.
 pub const CLASSES_MAX: usize = 1 << Class::BITS;
 
 fn pages(bytes: u64) -> u32 {
@@ -24,14 +24,14 @@ impl State {
 }
 
 impl Bpe {
-    /// Set once, before pages come.
+    /// Set once, before pages are admitted.
     pub fn set_rules(&self, rules: Arc<Rules>, clock: Arc<dyn Clock>) {
         assert!(self.rules.set((rules, clock)).is_ok(), "the rules are set twice");
         self.rules_changed();
     }
 
-    /// Set once, before the worker begins, who calls it when the pages that the last run left are known: by their fingerprints,
-    /// so nobody knows whose they are before somebody who knows the tables' pages says so by `classify`.
+    /// Set once, before the worker begins. The worker calls it when the pages of the last run are known: only by their
+    /// fingerprints, so their tables are unknown until a caller that knows the tables' pages reports them with `classify`.
     pub fn when_restored(&self, act: impl Fn(&Bpe) + Send + Sync + 'static) {
         assert!(self.when_restored.set(Box::new(act)).is_ok(), "what is to be done then is set twice");
     }
@@ -41,7 +41,8 @@ impl Bpe {
         rules.of(id.space)
     }
 
-    /// Whether the page's table has tokens left for a fill, which takes one. A page is dropped for want of them: nobody waits.
+    /// Whether the page's table has a token left for a fill, which takes it. Without a token the page is dropped: no thread
+    /// waits.
     pub(super) fn may_fill(&self, rule: Option<&SpaceRule>) -> bool {
         let (Some(rule), Some((_, clock))) = (rule, self.rules.get()) else { return true };
         let (table, now, bytes) = (&rule.table, clock.now(), PAGE_SIZE as u64);
@@ -54,7 +55,7 @@ impl Bpe {
         may
     }
 
-    /// The rules are others now. Pages that are on flash keep their class until `classify`, or until they are met.
+    /// The rules have changed. Pages on flash keep their class until `classify`, or until they are hit.
     pub fn rules_changed(&self) {
         let Some((rules, _)) = self.rules.get() else { return };
         let mut guard = self.state.lock();
@@ -78,13 +79,13 @@ impl Bpe {
         let same = classes == state.classes;
         state.classes = classes;
         if !same {
-            // The numbers mean others now.
+            // The class numbers have new meanings now.
             state.index.set_holders(Vec::new());
         }
         state.index.set_holders(holders);
     }
 
-    /// Tells flash of pages that it may have what their rule is now: those to be kept off it leave.
+    /// Assigns the present rule's class to pages that flash may have: those that the rule keeps off flash are removed.
     pub fn classify(&self, ids: &[PageId]) {
         for ids in ids.chunks(1024) {
             let mut guard = self.state.lock();
@@ -107,7 +108,7 @@ impl Bpe {
         }
     }
 
-    /// Once all pages are classified: what a table has beyond its cap leaves.
+    /// Called when all pages are classified: removes each table's pages beyond its cap.
     pub fn trim(&self) {
         let classes: Vec<Class> = self.state.lock().classes.values().copied().collect();
         for class in classes {
@@ -115,7 +116,7 @@ impl Bpe {
         }
     }
 
-    /// Pages on flash of each table that has rules.
+    /// The number of pages on flash of each table that has rules.
     pub fn pages_of_tables(&self) -> Vec<(u32, u32)> {
         let state = self.state.lock();
         let mut tables: Vec<(u32, u32)> = state

@@ -1,4 +1,4 @@
-//! The saved index: which slot had which page, for the next start.
+//! The saved index: which slot held which page, for the next start.
 //!
 //! The file `bpe.index` beside the images; little-endian pieces of 4 KiB, each with its CRC-32C in
 //! front (of bytes 4..4096). The first is the header:
@@ -7,14 +7,14 @@
 //! | --- | --- | --- |
 //! | 4 | 4 | magic `TFX1` |
 //! | 8 | 4 | page size |
-//! | 16 | 16 | whose flash it is: the instance id |
+//!  | 16 | 16 | the owner of the flash: the instance id |
 //!
 //! Piece 1 + k has its number k (u32 at 4) and the fingerprints of slots 1022·k and up, four bytes
 //! each; 0 is no page.
 //!
-//! What stands here is a hint and is never synced: an image is served only if it is intact, of that page and
-//! of the map's tag (`bpe`), whatever led to it. So a file that is torn, old, or missing costs hits and nothing
-//! else. CloudJump III §4.1.3 wants a BPE that is warm after a restart.
+//! The content is a hint and is never synced: an image is served only if it is intact, of that page and with the map's tag
+//! (`bpe`), however it was found. So a torn, old, or missing file costs hits and nothing else. CloudJump III §4.1.3 wants a BPE
+//! that is warm after a restart.
 //!
 //! Locks: none.
 
@@ -59,7 +59,7 @@ pub(crate) fn piece_of(slot: FlashSlot) -> u32 {
 }
 
 impl Saved {
-    /// Opens what the same owner saved. None: there is nothing that could be used.
+    /// Opens the file that the same owner saved. Returns None if there is none that can be used.
     pub fn open(flash: &dyn Disk, owner: u128) -> Option<Saved> {
         let file = flash.open(FILE).ok()?;
         let mut found = AlignedBuf::zeroed(PIECE);
@@ -67,7 +67,7 @@ impl Saved {
         (found[..] == header(owner)[..]).then_some(Saved { file })
     }
 
-    /// Begins anew, whatever was there.
+    /// Creates an empty file, discarding any content.
     pub fn begin(flash: &dyn Disk, owner: u128) -> Result<Saved, DiskError> {
         if flash.exists(FILE)? {
             flash.remove(FILE)?;
@@ -78,12 +78,12 @@ impl Saved {
         Ok(Saved { file })
     }
 
-    /// Pieces that the file has.
+    /// The number of pieces in the file.
     pub fn pieces(&self) -> u32 {
         (self.file.len() / PIECE as u64).saturating_sub(1).min(u64::from(u32::MAX)) as u32
     }
 
-    /// Pieces from `first` on, at most `max`: the fingerprints of each that is intact, none of the others.
+    /// Reads up to `max` pieces from `first` on: the fingerprints of each intact piece; none for the others.
     pub fn load(&self, first: u32, max: u32) -> Vec<Vec<u32>> {
         let count = self.pieces().saturating_sub(first).min(max);
         let mut bytes = AlignedBuf::zeroed(count as usize * PIECE);

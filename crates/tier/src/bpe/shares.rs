@@ -1,7 +1,7 @@
-//! Whose pages are in which slots of flash: a byte a slot, for instances where somebody has rules; else nothing.
+//! Which class each slot's page belongs to: a byte a slot, on instances where any table has rules; otherwise nothing.
 //!
-//! Class 0 are all who have none. The classes of one table count together. A table with a cap has its slots in a ring, in
-//! the order in which they came, so that one of them is found when a page of it may only take its own table's place.
+//! Class 0 is that of all tables without rules. The classes of one table count together. A table with a cap has its slots in a
+//! ring, in the order in which they were filled, so that a victim is found when a page may only replace a page of its own table.
 
 use super::index::FlashSlot;
 use crate::quota::{Class, Holder};
@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 pub struct Shares {
     of_slot: Vec<Class>,
     holders: Vec<Holder>,
-    /// The first class of each class's table: it has the count and the ring.
+    /// The first class of each class's table: it holds the count and the ring.
     group: Vec<Class>,
     rings: Vec<VecDeque<FlashSlot>>,
 }
@@ -21,7 +21,7 @@ impl Shares {
         self.holders.is_empty()
     }
 
-    /// The classes from now on; the first is that of all without rules. `used` tells whether a slot has a page.
+    /// Sets the classes; the first is that of all tables without rules. `used` tells whether a slot has a page.
     pub fn set(&mut self, mut holders: Vec<Holder>, slots: usize, used: impl Fn(FlashSlot) -> bool) {
         if holders.len() <= 1 {
             *self = Shares::default();
@@ -43,12 +43,12 @@ impl Shares {
     pub fn resize(&mut self, slots: usize) {
         if !self.is_empty() {
             self.of_slot.resize(slots, 0);
-            // Slots that are no more are nobody's.
+            // Slots that no longer exist belong to no class.
             self.rings.iter_mut().for_each(|ring| ring.retain(|slot| (*slot as usize) < slots));
         }
     }
 
-    /// A class, with what its table has.
+    /// A class, with its table's count and cap.
     pub fn holder(&self, class: Class) -> Holder {
         match self.holders.get(usize::from(class)) {
             Some(holder) => {
@@ -66,7 +66,7 @@ impl Shares {
         usize::from(self.group[usize::from(self.of_slot[slot as usize])])
     }
 
-    /// A page of the class is in the slot.
+    /// A page of the class was put into the slot.
     pub fn comes(&mut self, slot: FlashSlot, class: Class) {
         if self.is_empty() {
             return;
@@ -84,7 +84,7 @@ impl Shares {
         }
     }
 
-    /// Entries of slots that others have by now, and second ones, go.
+    /// Removes entries of slots that belong to other tables by now, and duplicates.
     fn tidy(&mut self, group: usize) {
         let mut seen = hashbrown::HashSet::new();
         let ring = std::mem::take(&mut self.rings[group]);
@@ -92,7 +92,7 @@ impl Shares {
             ring.into_iter().filter(|slot| self.group_of(*slot) == group && seen.insert(*slot)).collect();
     }
 
-    /// The page that was in the slot is not there any more.
+    /// The slot's page was removed.
     pub fn leaves(&mut self, slot: FlashSlot) {
         if !self.is_empty() {
             let group = self.group_of(slot);
@@ -101,7 +101,7 @@ impl Shares {
         }
     }
 
-    /// The slot of the class's table that came first, out of the ring.
+    /// Takes the oldest slot of the class's table out of the ring.
     pub fn oldest(&mut self, class: Class) -> Option<FlashSlot> {
         let group = usize::from(*self.group.get(usize::from(class))?);
         while let Some(slot) = self.rings[group].pop_front() {
@@ -111,7 +111,7 @@ impl Shares {
         }
         None
     }
-    /// That slot is not taken: it is the last in turn now.
+    /// That slot is spared: it goes to the end of the ring.
     pub fn spare(&mut self, slot: FlashSlot) {
         let group = self.group_of(slot);
         self.rings[group].push_back(slot);

@@ -1,4 +1,4 @@
-//! The flash filler: writes what is queued, puts the saved index back after a start, saves it now and then.
+//! The flash filler: writes queued fills, restores the saved index after a start, and saves it regularly.
 
 use super::chunk::Chunks;
 use super::index::FlashSlot;
@@ -8,17 +8,17 @@ use terrace_io::clock::Nanos;
 use terrace_io::disk::DiskError;
 use terrace_io::sched::{Event, Step, Worker};
 
-/// Images that are written side by side.
+/// Number of images written in parallel.
 const BATCH: usize = 32;
-/// Pieces of the saved index that one step puts back, or saves.
+/// Pieces of the saved index that one step restores or saves.
 const PIECES: u32 = 8;
-/// So many fills after the last save, the index is saved again even if there is more to do.
+/// After this number of fills since the last save, the index is saved even if fills are queued.
 const SAVE_AFTER: u32 = 1024;
-/// Without fills for so long, in nanoseconds, it is saved too.
+/// Without fills for this time, in nanoseconds, it is saved too.
 const SAVE_IDLE: Nanos = 2_000_000_000;
 
 impl Bpe {
-    /// One batch of fills, and a piece of what else is to be done. Only the worker calls it.
+    /// Does one batch of fills, and a piece of the other work. Only the worker calls it.
     pub(super) fn step(&self) -> Step {
         let Some(files) = &self.files else { return Step::Idle };
         let filled = self.write_fills(&files.chunks);
@@ -39,7 +39,7 @@ impl Bpe {
         }
     }
 
-    /// True if there was something to write.
+    /// Returns true if there were fills to write.
     fn write_fills(&self, chunks: &Chunks) -> bool {
         let fills = self.state.lock().fills.start(BATCH);
         if fills.is_empty() {
@@ -57,12 +57,12 @@ impl Bpe {
         true
     }
 
-    /// Puts some of the saved index back. True while there may be more of it.
+    /// Restores some of the saved index. Returns true while there may be more of it.
     fn put_back(&self, files: &Files) -> bool {
         let Some(first) = self.state.lock().restoring else { return false };
         let pieces = files.saved.load(first, PIECES);
         let next = first + pieces.len() as u32;
-        // The file of images may be shorter: slots that it does not have were never filled.
+        // The file of images may be shorter than the index: slots beyond its end were never filled.
         let there = |piece: u32| {
             let slots = files.chunks.slots().saturating_sub(u64::from(piece) * saved::MARKS as u64);
             slots.min(saved::MARKS as u64) as usize
@@ -89,7 +89,7 @@ impl Bpe {
         more
     }
 
-    /// Saves some of the index. What cannot be saved is not saved: the next start has fewer hits.
+    /// Saves some of the index. A failed save is ignored: the next start has fewer hits.
     fn save_some(&self, files: &Files) {
         let pieces: Vec<(u32, Vec<u32>)> = {
             let mut state = self.state.lock();
@@ -107,7 +107,7 @@ impl Bpe {
         }
     }
 
-    /// Saves what is not saved yet: for an orderly end, when the worker has ended.
+    /// Saves the rest of the index: for a clean shutdown, after the worker has ended.
     pub fn save(&self) {
         let Some(files) = &self.files else { return };
         while !self.state.lock().unsaved.is_empty() {
@@ -135,7 +135,7 @@ impl Bpe {
                     return;
                 }
                 Err(DiskError::Full { .. }) => {
-                    // What is written is written; nothing more fits. A slot among those that are there was a hole of the file.
+                    // Completed writes stand; nothing more fits. A slot within the file was a hole in it.
                     count(&self.counters.full);
                     let limit = state.index.frontier().max(slot);
                     state.index.shrink(limit);

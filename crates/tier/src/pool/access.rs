@@ -1,6 +1,6 @@
-//! Who uses a page, and what that says of it.
+//! The kinds of page accesses, and how each counts for replacement and statistics.
 
-/// Whether a scan goes on at the pages behind one, or at those before it.
+/// Whether a scan continues at the pages after one (up), or at those before it (down).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Way {
     #[default]
@@ -12,20 +12,22 @@ pub enum Way {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     Normal,
-    /// As normal, in a range of keys of which so many pages were read, one after the other: no more than that are fetched ahead.
+    /// As `Normal`, in a range of keys of which this many pages were read, one after the other: at most that number is read
+    /// ahead.
     Range(u8),
-    /// The same, from key to key down.
+    /// The same, in descending key order.
     RangeDown(u8),
     /// Part of a scan: does not heat the page.
     Scan,
-    /// The same, from key to key down.
+    /// The same, in descending key order.
     ScanDown,
-    /// An estimate of a range, which comes again with each such statement: heats the page, but is counted only where it has to be read from below.
+    /// An optimizer's estimate of a range, repeated with each such statement: counts as a use of the page, but as a read only if
+    /// the page has to be read from below.
     Estimate,
     /// Check, merge, statistics: does not heat the page.
     Internal,
-    /// As internal, to open a table or to sample it: the page may be of no use after that, and if it had to be read from below it leaves before all
-    /// others, unless it is used meanwhile.
+    /// As `Internal`, to open or sample a table: the page may not be needed again. If it had to be read from below, it is evicted
+    /// before all others, unless it is used meanwhile.
     Once,
 }
 
@@ -34,17 +36,17 @@ impl Access {
         matches!(self, Access::Normal | Access::Range(_) | Access::RangeDown(_) | Access::Estimate)
     }
 
-    /// Whether it is counted where the page is in memory.
+    /// Whether a read is counted if the page is in memory.
     pub(super) fn counts(self) -> bool {
         !matches!(self, Access::Estimate | Access::Internal | Access::Once)
     }
 
-    /// Whether it is counted where the page is read from below.
+    /// Whether a read is counted if the page is read from below.
     pub(super) fn counts_below(self) -> bool {
         !matches!(self, Access::Internal | Access::Once)
     }
 
-    /// Pages that may come along with one that is missed.
+    /// Maximum number of pages that may be read along with a missed one.
     pub(super) fn ahead_max(self) -> usize {
         match self {
             Access::Scan | Access::ScanDown => usize::MAX,
@@ -53,7 +55,7 @@ impl Access {
         }
     }
 
-    /// Where those pages are.
+    /// The direction in which those pages are.
     pub(super) fn way(self) -> Way {
         if matches!(self, Access::RangeDown(_) | Access::ScanDown) { Way::Down } else { Way::Up }
     }

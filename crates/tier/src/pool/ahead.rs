@@ -1,6 +1,6 @@
-//! Reading ahead: a scan that misses a page claims those behind it too, if one request brings them along.
+//! Read-ahead: a scan that misses a page also claims the next pages, if the same request can fetch them.
 //!
-//! A page that came ahead counts as read when it is used first, from the tier that it came from: its frame knows until then.
+//! A prefetched page counts as read at its first use, from the tier that it came from: its frame stores that tier until then.
 
 use super::scans::Stretch;
 use super::{Pool, Way};
@@ -14,20 +14,20 @@ use crate::queues::Place;
 use std::cmp::Reverse;
 use std::sync::atomic::Ordering;
 
-/// Pages read ahead in one request, at the most: with the one that is wanted half a megabyte.
+/// Maximum number of pages read ahead in one request: with the wanted page half a megabyte.
 const AHEAD_MAX: usize = 31;
-/// From one page that is wanted to the next: those between are read with them, for one request less.
+/// Maximum distance between two wanted pages in one request: the pages between are read too, which saves a request.
 const GAP: u32 = 8;
 
 impl Pool {
-    /// Pages that a request of a prefetcher spans at the most, by which its buffers are bounded. A miss in mid-scan brings no more
-    /// along either.
+    /// Sets the maximum number of pages that a prefetcher's request spans, which bounds its buffers. A miss during a scan reads
+    /// no more pages along either.
     pub fn set_prefetch(&self, pages: usize) {
         self.prefetch_max.store(pages.clamp(1, PREFETCH_MAX), Ordering::Relaxed);
     }
 
-    /// Claims pages that lie ahead of `id` and come with it, up to `max`. Only in the middle of a scan: one of the two pages that it has behind it is in
-    /// memory. Takes frames that are free beyond need, and waits for none.
+    /// Claims pages ahead of `id` that the same request fetches, up to `max`. Only in the middle of a scan: one of the two pages
+    /// before `id` (after it, in a descending scan) is in memory. Takes frames that are free beyond need, and waits for none.
     pub(super) fn claim_ahead(&self, id: PageId, max: usize, way: Way) -> Vec<(PageId, FrameNo)> {
         if max == 0 {
             return Vec::new();
@@ -50,7 +50,8 @@ impl Pool {
         let mut claimed = Vec::new();
         let mut last = id;
         for ahead in self.below.ahead(id, spare, way) {
-            // What is in memory already comes along unread; not too much of it, nor more than buffers have room for.
+            // Pages that are in memory already are read along and dropped; but not too many of them, nor more than the buffers
+            // hold.
             let (low, high) = if way == Way::Up { (last, ahead) } else { (ahead, last) };
             if !self.below.are_close(low, high, GAP) || ahead.page.abs_diff(id.page) as usize > most {
                 break;
@@ -69,8 +70,8 @@ impl Pool {
         claimed
     }
 
-    /// Fetches the pages of a stretch that are not in memory, neighbours together: those on flash from there, the others from
-    /// below. Ends when there are no frames to spare. An error is for who needs the page to find.
+    /// Fetches the pages of a stretch that are not in memory, neighbours together: those on flash from flash, the others from
+    /// below. Ends when no frames can be spared. Errors are ignored: a reader that needs the page will see them.
     pub(crate) fn prefetch(&self, stretch: Stretch) {
         let Stretch { mut from, count, way } = stretch;
         let mut left = match way {
@@ -103,9 +104,10 @@ impl Pool {
         }
     }
 
-    /// What to ask for of the block's pages among the `room` from `from` on that are not in memory: each a request.
+    /// The requests for those of the block's next `room` pages from `from` on that are not in memory: one list of pages for each
+    /// request.
     fn requests(&self, from: PageId, room: usize) -> Vec<Vec<PageId>> {
-        // Pages that one request spans.
+        // The number of pages that one request spans.
         let most = self.prefetch_max.load(Ordering::Relaxed) as u32;
         let mut parts = Vec::new();
         for mut group in self.below.stretch(from, room) {
@@ -123,8 +125,9 @@ impl Pool {
         parts
     }
 
-    /// Brings the page into memory, and with it what one request brings along of the `before` pages before it and the `after` behind
-    /// it. Nothing if there are no frames to spare, or each page is a request of its own. An error is for who needs the page to find.
+    /// Loads the page, and with it those of the `before` pages before it and the `after` pages after it that the same request
+    /// fetches. Does nothing if no frames can be spared, or if each page needs a request of its own. Errors are ignored: a reader
+    /// that needs the page will see them.
     pub(crate) fn bring_with(&self, id: PageId, before: u32, after: u32) {
         let mut ids = self.below.beside(id, before, after);
         ids.retain(|id| !self.has(*id));
@@ -133,7 +136,7 @@ impl Pool {
         let Some(run) = ids.chunk_by(|one, next| self.below.are_close(*one, *next, GAP)).find(is_with) else {
             return;
         };
-        // No more than buffers have room for: those behind the page first.
+        // No more than the buffers hold: the pages after `id` first.
         let from = run.partition_point(|one| one.page < id.page);
         let behind = run[from..].partition_point(|one| one.page < id.page.saturating_add(most));
         let run = &run[..from + behind];
@@ -142,7 +145,7 @@ impl Pool {
         self.prefetch_run(&run[first.min(from)..]);
     }
 
-    /// False: there are no frames to spare.
+    /// Returns false if no frames can be spared.
     fn prefetch_run(&self, ids: &[PageId]) -> bool {
         let mut claimed: Vec<(PageId, FrameNo)> = Vec::new();
         let mut room = true;
@@ -176,7 +179,7 @@ impl Pool {
         room
     }
 
-    /// A page that nobody asked for yet is in memory.
+    /// A prefetched page has been loaded.
     fn came_ahead(&self, id: PageId, no: FrameNo, fetched: Fetched) {
         self.sample_arrival(no, id, false);
         self.frame(no).came_ahead(self.period.load(Ordering::Relaxed), fetched.from);
@@ -185,7 +188,8 @@ impl Pool {
         add(&self.reads.of(id.space).ahead, 1);
     }
 
-    /// A read that counts has found a page which seems to have come ahead for it. False: somebody was faster, and it is a hit.
+    /// A counted read has found a page that was apparently prefetched. Returns false if another reader was first: then this read
+    /// is a hit.
     #[cold]
     pub(super) fn first_use(&self, no: FrameNo, id: PageId) -> bool {
         let Some(from) = self.frame(no).take_unused() else { return false };
@@ -195,7 +199,7 @@ impl Pool {
         true
     }
 
-    /// A free frame if some would be left.
+    /// A free frame, if enough others remain free.
     fn spare_frame(&self) -> Option<FrameNo> {
         let mut free = self.free.lock();
         let left = free.list.len();
@@ -207,7 +211,7 @@ impl Pool {
         no
     }
 
-    /// Fetches a claimed page together with those claimed ahead, which become known to all, or are forgotten.
+    /// Fetches a claimed page together with those claimed ahead. These are published, or their claims are dropped.
     pub(super) fn fetch_with(
         &self,
         id: PageId,

@@ -1,4 +1,4 @@
-//! What people are told of the pool.
+//! The pool's counters for operators.
 
 use super::Pool;
 use crate::frame::{Frame, State};
@@ -6,18 +6,18 @@ use crate::page::SpaceId;
 use hashbrown::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What happened since the start.
+/// Event counts since the start.
 #[derive(Default, Debug)]
 pub struct PoolCounters {
     pub misses: AtomicU64,
-    /// Reads that found their page below, of those that count (not the engine's own), and first ones of pages that had come ahead.
+    /// Counted reads (not the engine's own) that found their page below, and first uses of prefetched pages.
     pub reads_below: AtomicU64,
-    /// Pages that came with another one, before anybody asked for them.
+    /// Pages that were read along with another one, before any read asked for them.
     pub read_ahead: AtomicU64,
     /// Those of them that a prefetcher fetched.
     pub prefetched: AtomicU64,
     pub evictions: AtomicU64,
-    /// Evictions by a reader that found no free frame: the cleaners were late.
+    /// Evictions by a reader that found no free frame: the evictors were late.
     pub foreground_evictions: AtomicU64,
     pub frame_waits: AtomicU64,
     /// Writers held back because too many pages are dirty.
@@ -26,7 +26,7 @@ pub struct PoolCounters {
     pub promoted: AtomicU64,
 }
 
-/// What was read of a space, by where the page was: see [`PageReads`].
+/// Reads of a space, by where the page was: see [`PageReads`].
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Reads {
     pub memory: u64,
@@ -38,11 +38,11 @@ pub struct Reads {
 }
 
 impl Pool {
-    /// Reads that found their page in memory, where it had not come ahead for them. Looks at every frame.
+    /// Reads that found their page in memory, except first uses of prefetched pages. Looks at every frame.
     pub fn hits(&self) -> u64 {
         let left: u64 = self.shards.iter().map(|s| s.hits.load(Ordering::Relaxed)).sum();
         let here: u64 = self.arena.frames().map(Frame::hits).sum();
-        // A page that leaves meanwhile is counted nowhere for a moment: a counter never goes back.
+        // The hits of a page that is being evicted are briefly in neither sum: the maximum keeps the counter from going back.
         let told = self.hits_told.fetch_max(left + here, Ordering::Relaxed);
         told.max(left + here)
     }
@@ -56,7 +56,7 @@ impl Pool {
         counts
     }
 
-    /// What was read of each space. Looks at every frame.
+    /// Reads of each space. Looks at every frame.
     pub fn reads_by_space(&self, spaces: &[SpaceId]) -> HashMap<SpaceId, Reads> {
         let mut here: HashMap<SpaceId, u64> = HashMap::new();
         for frame in self.arena.frames().filter(|frame| frame.state() != State::Free) {
@@ -81,7 +81,7 @@ impl Pool {
         spaces.iter().map(|space| (*space, of(space))).collect()
     }
 
-    /// Spaces that something was read of, and that are not `live`, are forgotten.
+    /// Forgets counters of spaces that are not `live`.
     pub fn retain_reads(&self, live: impl Fn(SpaceId) -> bool) {
         self.reads.retain(live);
     }

@@ -1,19 +1,19 @@
-//! How many frames are kept free ahead of need: more where the evictors came late.
+//! How many frames are kept free ahead of need: more if the evictors were late.
 //!
-//! The processor time an evictor gets depends on who else wants it, and so does the number of frames that are
-//! taken before it comes; nobody can set that number beforehand.
+//! The processor time that an evictor gets depends on the load, and so does the number of frames that are taken before it runs;
+//! no fixed setting fits.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 pub(crate) struct Headroom {
     target: AtomicUsize,
     low: AtomicUsize,
-    /// Foreground evictions when an evictor last began.
+    /// The number of foreground evictions when an evictor last began.
     late: AtomicU64,
 }
 
 impl Headroom {
-    /// For a pool of so many frames: 1/8 of them, at most 1024 (16 MiB); half as many again where evictors come late.
+    /// For a pool of `frames` frames: 1/8 of them, at most 1024 (16 MiB); half as many again if evictors are late.
     pub fn new(frames: usize) -> Headroom {
         let headroom =
             Headroom { target: AtomicUsize::new(0), low: AtomicUsize::new(0), late: AtomicU64::new(0) };
@@ -21,25 +21,25 @@ impl Headroom {
         headroom
     }
 
-    /// The pool has so many frames from now on.
+    /// Sets the number of frames of the pool.
     pub fn resize(&self, frames: usize) {
         let low = (frames / 16).clamp(4, 512);
         self.low.store(low, Ordering::Relaxed);
         self.target.store(self.target().clamp(2 * low, 3 * low), Ordering::Relaxed);
     }
 
-    /// Below this many free frames nobody reads ahead, and pages are flushed to make room.
+    /// Below this number of free frames there is no read-ahead, and pages are flushed to free frames.
     pub fn low(&self) -> usize {
         self.low.load(Ordering::Relaxed)
     }
 
-    /// Free frames that the evictors stop at.
+    /// The number of free frames at which the evictors stop.
     pub fn target(&self) -> usize {
         self.target.load(Ordering::Relaxed)
     }
 
-    /// Free frames that the evictors are woken at: soon after they stopped, for what they come too late for is the
-    /// frames that are left then.
+    /// The number of free frames at which the evictors are woken. It is close below the target: the frames left at that point
+    /// must last until the evictors run.
     pub fn wake(&self) -> usize {
         self.target().saturating_sub((self.low() / 4).min(64))
     }
@@ -47,7 +47,7 @@ impl Headroom {
     /// An evictor begins: `late` pages were evicted in the foreground until now.
     pub fn begin(&self, late: u64) {
         let target = self.target();
-        // Two evictors at once: one of them is heard.
+        // If two evictors begin at once, only one of them has an effect.
         let next = if self.late.swap(late, Ordering::Relaxed) == late {
             (target - 1).clamp(2 * self.low(), 3 * self.low())
         } else {
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn grows_where_evictors_come_late_and_shrinks_where_they_come_in_time() {
+    fn grows_when_evictors_are_late_and_shrinks_when_they_are_in_time() {
         let headroom = Headroom::new(6400);
         assert_eq!((headroom.low(), headroom.wake(), headroom.target()), (400, 736, 800));
         for late in 1..100 {

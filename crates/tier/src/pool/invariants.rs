@@ -1,4 +1,4 @@
-//! What holds of the pool at rest: for tests.
+//! Invariants of the pool at rest: for tests.
 
 use super::Pool;
 use crate::frame::{FrameNo, State};

@@ -1,4 +1,4 @@
-//! How pages come into memory: claimed, loaded from below or made, published. A claim that came to nothing is forgotten.
+//! How pages come into memory: claimed, loaded from below or created, published. A claim whose load failed is dropped.
 
 use super::{Access, Pool};
 use crate::below::{Fetched, Held, ReadError, Tier};
@@ -12,7 +12,7 @@ use crate::sync::RawLatch as _;
 use std::sync::atomic::Ordering;
 
 impl Pool {
-    /// Forgets a claim: nothing was loaded.
+    /// Drops a claim: nothing was loaded.
     pub(super) fn unclaim(&self, id: PageId, no: FrameNo) {
         let hits = self.frame(no).take_hits();
         if hits > 0 {
@@ -24,7 +24,7 @@ impl Pool {
         self.shard(id).claims_ended.notify();
     }
 
-    /// What was fetched into a claimed frame is in memory.
+    /// Publishes an image that was fetched into a claimed frame.
     pub(super) fn admit(&self, id: PageId, no: FrameNo, fetched: Fetched, place: Place) {
         if let Some(first) = fetched.first_change {
             if fetched.from == Tier::Log {
@@ -36,7 +36,7 @@ impl Pool {
         self.publish(no, place);
     }
 
-    /// Maps `id` to the free frame `no`, unless somebody was faster.
+    /// Maps `id` to the free frame `no`, unless another thread was first.
     pub(super) fn claim(&self, id: PageId, no: FrameNo) -> bool {
         self.arena.prepare(no);
         self.table.insert(&self.arena, id, no, || {
@@ -70,7 +70,8 @@ impl Pool {
                 self.sample_arrival(no, id, access.counts_below());
                 let frame = self.frame(no);
                 frame.came(self.period.load(Ordering::Relaxed), access.heats());
-                // The statement reads it next. Where memory is small it may have left by then: it is not to be got from the store twice.
+                // The statement reads it next. If memory is small it may be evicted before; it should not be fetched from the
+                // store twice.
                 if access == Access::Estimate && fetched.from == Tier::Object {
                     frame.expect_use();
                 }
@@ -102,12 +103,12 @@ impl Pool {
         self.shard(id).claims_ended.notify();
     }
 
-    /// Puts a page that exists nowhere else into the frame `no`, latched exclusively and pinned.
+    /// Creates a page that exists nowhere else in the frame `no`, latched exclusively and pinned.
     pub(crate) fn create(&self, id: PageId, no: FrameNo) {
         assert!(self.try_create(id, no), "page {id} is created but is in memory already");
     }
 
-    /// The same, unless the page is in memory, or on its way there or out: then false.
+    /// The same, unless the page is in memory, or being loaded or evicted: then returns false.
     pub(crate) fn try_create(&self, id: PageId, no: FrameNo) -> bool {
         if !self.claim(id, no) {
             return false;
@@ -116,7 +117,7 @@ impl Pool {
         frame.came(self.period.load(Ordering::Relaxed), true);
         self.sample_made(no, id);
         frame.pin_again();
-        // Free a moment ago: the flusher may still be letting go of the page that it made clean here.
+        // The frame was just freed: the flusher may still be about to unlatch the page that it made clean here.
         if planted::LATCHED_FRAME_TAKEN.on() {
             frame.latch.try_lock_exclusive();
         } else {
@@ -129,7 +130,7 @@ impl Pool {
         true
     }
 
-    /// A page is made anew, whatever tier has of it. The caller has the exclusive latch.
+    /// A page was formatted again, whatever image of it other tiers have. The caller has the exclusive latch.
     pub(crate) fn renewed(&self, no: FrameNo) {
         match self.below.held(self.frame(no).id()) {
             Held::Nowhere => self.set_homeless(no),
@@ -137,7 +138,7 @@ impl Pool {
         }
     }
 
-    /// Whether the page, made anew, takes no slot that is not taken or promised already.
+    /// Whether formatting the page again needs no slot beyond those taken or promised already.
     pub(crate) fn has_place(&self, id: PageId) -> bool {
         let promised = self
             .table

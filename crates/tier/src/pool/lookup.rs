@@ -17,7 +17,8 @@ pub(crate) enum Lookup {
 }
 
 impl Pool {
-    /// Finds a page in memory and pins it, first where it was last. A use there heats it as others do, and is not counted.
+    /// Finds a page in memory and pins it, first in the frame where it was last seen. A hit there counts as a use as others do,
+    /// but is not counted as a read.
     #[inline]
     pub(crate) fn lookup_seen(&self, seen: &LastSeen, access: Access) -> Lookup {
         let no = seen.frame();
@@ -97,7 +98,7 @@ impl Pool {
         self.below.home(id)
     }
 
-    /// Whether recovery has left changes for the page that its image lacks.
+    /// Whether recovery has left redo for the page that its image lacks.
     pub(crate) fn has_pending(&self, id: PageId) -> bool {
         self.below.has_pending(id)
     }

@@ -1,4 +1,4 @@
-//! Pages that come into memory from who makes them, past the log (`bypass`): clean, and nowhere else yet. They stay pinned
+//! Pages whose images bulk builds (`bypass`) put into memory, past the log: clean, and in no other tier yet. They stay pinned
 //! until the map names their images.
 
 use super::Pool;
@@ -8,7 +8,7 @@ use crate::queues::Place;
 use std::sync::atomic::Ordering;
 
 impl Pool {
-    /// Puts a page's image into a frame, pinned, if so many are free that nobody will miss it.
+    /// Puts a page's image into a frame, pinned, if free frames are plentiful.
     pub(crate) fn keep_made(&self, id: PageId, image: &[u8]) -> Option<FrameNo> {
         assert_eq!(image.len(), PAGE_SIZE);
         let no = {
@@ -32,12 +32,12 @@ impl Pool {
         Some(no)
     }
 
-    /// Forgets such a page, whose image nothing will name. Nobody else knows of it.
+    /// Drops such a page, whose image no map record will name. No other thread knows of it.
     pub(crate) fn forget_made(&self, id: PageId, no: FrameNo) {
         let _moves = self.moves.lock();
         self.unpin(no);
         let frame = self.frame(no);
-        // If it is being evicted, it goes as well.
+        // If it is being evicted, the eviction drops it.
         if frame.try_claim() {
             if frame.id() == id {
                 self.unclaim(id, no);

@@ -1,16 +1,17 @@
 //! More frames, or fewer, while pages are read and written. CloudJump III §2.3.
 //!
-//! Growing gives memory to frames behind the last one. Shrinking takes the frames from the end: no page comes into them
-//! any more (a frame that becomes free is *retired*), and the pages that are in them move to free frames, dirty
-//! ones too, for which the coldest pages leave memory as always. When all of them are retired, their memory goes back. Until
-//! then nothing is lost by giving up: the frames are in use again.
+//! Growing commits memory for frames after the last one. Shrinking takes frames from the end: no page is loaded into them any
+//! more (a frame that becomes free is *retired*), and the pages in them, dirty ones too, move to free frames; the coldest pages
+//! are evicted for them as usual. When all of them are retired, their memory is released. Until then a shrink can be given up
+//! without loss: the frames are put back in use.
 //!
-//! A page moves under its claim and its exclusive latch, so it moves between two uses; a page that is pinned stays where it
-//! is, and is waited for.
+//! A page moves under its claim and its exclusive latch, so it moves between two uses. A pinned page stays in its frame, and the
+//! shrink waits for it.
 //!
-//! Pages that are pinned for long (of undo, and the maps of what is free in large spaces) come into the first frames, before they are pinned.
+//! Pages that are pinned for long (undo pages, and the free maps of large spaces) are moved to the first frames before they are
+//! pinned.
 //!
-//! Memory that is lent (`lend`) moves pages in the same way.
+//! Lending memory (`lend`) moves pages in the same way.
 //!
 //! Locks: `moves`, then as in `pool`; one resize at a time (the caller's promise).
 
@@ -22,56 +23,57 @@ use terrace_io::clock::Nanos;
 
 /// Frames of one step: 64 MiB.
 pub const CHUNK: usize = (64 << 20) / crate::page::PAGE_SIZE;
-/// Evictions for one page to move, at the most.
+/// Maximum number of evictions to move one page.
 const TRIES: usize = 256;
-/// How long to wait when nothing moves, in nanoseconds.
+/// The pause when nothing moves, in nanoseconds.
 const REST: Nanos = 5_000_000;
 
-/// What is left of a shrinking.
+/// What remains to be done of a shrink.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PoolLeft {
     /// Frames that are still to be emptied.
     pub frames: usize,
-    /// Of them, those that held a pinned page when looked at last.
+    /// Those of them that held a pinned page when last checked.
     pub pinned: usize,
-    /// Those whose page could not move because all others are dirty.
+    /// Those of them whose page could not move because all other frames are dirty.
     pub dirty: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ResizeError {
-    /// More than there are addresses for.
+    /// More frames than addresses are reserved for.
     TooMany { max: usize },
-    /// The machine does not give the memory.
+    /// The operating system does not give the memory.
     NoMemory,
-    /// The caller gave up, with so much left; the old size is in force.
+    /// The caller gave up with this much left; the old size is in force.
     GivenUp(PoolLeft),
 }
 
-/// What became of a frame that is to be emptied.
+/// Outcome of an attempt to empty a frame.
 pub(super) enum Vacated {
     Empty,
     Pinned,
-    /// Its page finds no other frame now.
+    /// There is no other frame for its page at present.
     NoRoom,
-    /// Somebody loads, evicts or flushes its page just now.
+    /// Another thread loads, evicts or flushes its page at present.
     Busy,
 }
 
-/// Whether a page that is kept could be brought to the front.
+/// Whether a page that stays pinned for long could be moved to the front.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Front {
     /// It is in this frame now.
     At(FrameNo),
     /// All frames before its own are pinned, or all others are dirty.
     Full,
-    /// Somebody else has it just now: another try may help.
+    /// Another thread uses it at present: a retry may succeed.
     Busy,
 }
 
 impl Pool {
-    /// Gives the pool `frames` frames (at least 16). Shrinking calls `go_on` again and again with what is left, and is given up when that
-    /// says no: then the old number is in force, and pages have only moved. No latch is held; one call at a time.
+    /// Gives the pool `frames` frames (at least 16). Shrinking calls `go_on` repeatedly with what is left. If `go_on` returns
+    /// false the shrink is given up: the old size is in force, and pages have only moved. The caller holds no latch; one call at
+    /// a time.
     pub fn resize(&self, frames: usize, go_on: &mut dyn FnMut(PoolLeft) -> bool) -> Result<(), ResizeError> {
         assert!(frames >= 16, "a pool of {frames} frames cannot hold one mini-transaction");
         let now = self.frames();
@@ -86,7 +88,7 @@ impl Pool {
             return Err(ResizeError::NoMemory);
         }
         if !self.table.resize(&self.arena, to) {
-            // SAFETY: frames that no list has yet.
+            // SAFETY: no list has these frames yet.
             unsafe { self.arena.release(from) };
             return Err(ResizeError::NoMemory);
         }
@@ -94,10 +96,10 @@ impl Pool {
         Ok(())
     }
 
-    /// Frames up to `limit` may be used, `more` of them anew, and those that were retired again.
+    /// Allows frames up to `limit` to be used: the new ones in `more`, and those that were retired.
     fn admit_frames(&self, limit: usize, more: Vec<FrameNo>) {
         self.set_limit(limit, |free| {
-            // At the end of the list's order: frames in front are taken first, so that those behind are easily given back.
+            // Frames at the front are taken first, so that those at the end are easily given back.
             free.list.splice(0..0, more.into_iter().rev());
             let retired = std::mem::take(&mut free.retired);
             free.list.extend(retired);
@@ -142,7 +144,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Until the frames of one chunk are all retired.
+    /// Waits until the frames of one chunk are all retired.
     fn empty(
         &self,
         to: usize,
@@ -167,8 +169,8 @@ impl Pool {
                 Vacated::Busy => true,
             });
             if unfinished.is_empty() {
-                // Free, but one may be in the hands of somebody who took it just before the limit came: it is retired when
-                // he lets go of it, or becomes a page's.
+                // They are free, but a thread may hold one that it took just before the limit was set: it is retired when that
+                // thread frees it, or it gets a page.
                 let retired: hashbrown::HashSet<FrameNo> = self
                     .free
                     .lock()
@@ -195,7 +197,7 @@ impl Pool {
         }
     }
 
-    /// Brings the page that is in a frame somewhere else.
+    /// Moves the page of a frame to another frame.
     pub(super) fn vacate(&self, no: FrameNo) -> Vacated {
         let _moves = self.moves.lock();
         let frame = self.frame(no);
@@ -227,8 +229,8 @@ impl Pool {
         }
     }
 
-    /// Brings a page that stays pinned for long, so far by the caller's one pin, into one of the first frames, so that those behind it
-    /// can be given up. The pin goes along. Nothing is waited for.
+    /// Moves a page that stays pinned for long, so far by the caller's pin only, into one of the first frames, so that those
+    /// after it can be given up. The pin moves along. Does not wait.
     pub(crate) fn to_the_front(&self, no: FrameNo) -> Front {
         let _moves = self.moves.lock();
         let Some(to) = self.frame_before(no) else { return Front::Full };
@@ -246,7 +248,7 @@ impl Pool {
         Front::Busy
     }
 
-    /// The first frame before `no` that can be had: its page goes elsewhere.
+    /// The first obtainable frame before `no`: its page moves elsewhere.
     fn frame_before(&self, no: FrameNo) -> Option<FrameNo> {
         for to in (0..no.0).map(FrameNo) {
             let frame = self.frame(to);
@@ -269,7 +271,7 @@ impl Pool {
                 _ => continue,
             }
             let mut free = self.free.lock();
-            // Else somebody was faster.
+            // Otherwise another thread took it first.
             if let Some(at) = free.list.iter().rposition(|free| *free == to) {
                 return Some(free.list.remove(at));
             }
@@ -277,7 +279,7 @@ impl Pool {
         None
     }
 
-    /// Moves the page of a claimed frame, unless somebody reads it (the flusher): then the claim ends, and false.
+    /// Moves the page of a claimed frame, unless the flusher reads it: then the claim ends, and false is returned.
     fn move_claimed(&self, from: FrameNo, to: FrameNo) -> bool {
         let latched = self.frame(from).latch.try_lock_exclusive();
         if latched {
@@ -288,9 +290,9 @@ impl Pool {
         latched
     }
 
-    /// A frame to move a page to, beyond the reserve: a free one, or one whose page is colder by the queues' word.
+    /// A frame to move a page to, beyond the reserve: a free one, or one whose page the queues give as victim.
     fn room_to_move(&self) -> Option<FrameNo> {
-        // Those that leave may have been in frames that are to go themselves.
+        // Evicted pages may have been in frames that are to be given up themselves.
         for _ in 0..TRIES {
             {
                 let mut free = self.free.lock();
@@ -305,14 +307,15 @@ impl Pool {
         None
     }
 
-    /// Moves the page of the frame `from`, claimed and exclusively latched, to the free frame `to`; pins that this has already are the page's.
+    /// Moves the page of the frame `from`, claimed and exclusively latched, to the free frame `to`. Pins that `to` has already
+    /// become the page's.
     fn move_page(&self, from: FrameNo, to: FrameNo) {
         let (old, new) = (self.frame(from), self.frame(to));
         let id = old.id();
         self.arena.prepare(to);
         new.set_id(id);
         new.set_state(State::Claimed);
-        // SAFETY: both claims are this thread's, and the frames are two.
+        // SAFETY: both claims are this thread's, and the frames are different.
         unsafe { self.arena.bytes_mut(to).copy_from_slice(self.arena.bytes(from)) };
         new.moved_from(old);
         if let Some(first) = old.first_change() {

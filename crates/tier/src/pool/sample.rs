@@ -1,11 +1,11 @@
 //! A sample of the reads, for the miss-ratio curve (`terrace_cost::shards`).
 //!
-//! Whether a page is sampled stands in its frame, so a hit on one that is not costs one look at a cache line that the
-//! pin has just written. Hits of a page are noted once in a period of the pool (a thirty-second of its turnover): a pool
-//! that has everything notes nothing, and one that misses pays with its misses. So the curve is too kind to less
-//! memory than there is, and right about more. Who finds the sample busy goes on without: a hit is never worth a wait.
+//! A flag in its frame says whether a page is sampled, so a hit on a page that is not costs one look at a cache line that the pin
+//! has just written. Hits of a page are recorded once in a period of the pool (1/32 of its turnover): a pool that holds the whole
+//! working set records nothing, and one that misses pays along with its misses. So the curve underestimates the misses of smaller
+//! memories, and is right for larger ones. A thread that finds the sample locked skips the record: a hit never waits for it.
 //!
-//! Reads of long ago count less, in the sample and in the number of all reads that it is held against.
+//! Old reads count less, both in the sample and in the number of all reads that it is compared with.
 //!
 //! Locks: the sample's, for memory work only, after no other.
 
@@ -17,20 +17,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_cost::{Curve, Shards};
 use terrace_io::lock::{Mutex, Mutexes};
 
-/// Sampled pages, at the most.
+/// Maximum number of sampled pages.
 const SAMPLES_MAX: usize = 8192;
 const SAMPLES_MIN: usize = 1024;
 
-/// What was seen.
+/// The recorded reads.
 struct Seen {
     shards: Shards,
-    /// Reads of the pool when it was halved last, and what those until then count.
+    /// The pool's reads when they were last halved, and the weight of the reads until then.
     halved_at: u64,
     past: f64,
 }
 
 impl Seen {
-    /// All reads, as they count now.
+    /// All reads, with their present weights.
     fn reads(&self, all: u64) -> f64 {
         self.past + all.saturating_sub(self.halved_at) as f64
     }
@@ -40,12 +40,12 @@ pub(super) struct Sample {
     seen: Mutex<Seen, { Mutexes::PoolSamples as u8 }>,
     /// Pages whose hash is below it are sampled.
     threshold: AtomicU64,
-    /// Notes that found the sample busy.
+    /// Records skipped because the sample was locked.
     skipped: AtomicU64,
 }
 
 impl Sample {
-    /// For a pool of so many frames: about 50 bytes a sample.
+    /// For a pool of `frames` frames: about 50 bytes a sample.
     pub(super) fn new(frames: usize) -> Sample {
         let samples = frames.clamp(SAMPLES_MIN, SAMPLES_MAX);
         let shards = Shards::new(samples);
@@ -60,8 +60,8 @@ impl Sample {
         hash < self.threshold.load(Ordering::Relaxed)
     }
 
-    /// Notes a read, or that a page was made. Returns whether the page is (still) sampled. `all` tells all reads of the
-    /// pool.
+    /// Records a read, or that a page was created. Returns whether the page is (still) sampled. `all` returns the number of all
+    /// reads of the pool.
     fn note(&self, id: PageId, was_read: bool, all: impl FnOnce() -> u64) -> bool {
         let hash = spread(id);
         if !self.samples(hash) {
@@ -85,7 +85,7 @@ impl Sample {
 }
 
 impl Pool {
-    /// A page that is sampled was read in memory.
+    /// A sampled page was read in memory.
     #[cold]
     pub(super) fn sample_hit(&self, no: FrameNo, id: PageId) {
         let frame = self.frame(no);
@@ -95,7 +95,7 @@ impl Pool {
         }
     }
 
-    /// A page came into memory: `was_read` says whether for a read that counts.
+    /// A page came into memory: `was_read` says whether for a counted read.
     pub(super) fn sample_arrival(&self, no: FrameNo, id: PageId, was_read: bool) {
         let frame = self.frame(no);
         let sampled = match was_read {
@@ -106,7 +106,7 @@ impl Pool {
         frame.noted_at.store(self.period.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// A page was made in memory.
+    /// A page was created in memory.
     pub(super) fn sample_made(&self, no: FrameNo, id: PageId) {
         let frame = self.frame(no);
         frame.sampled.store(self.sample.note(id, false, || self.reads()), Ordering::Relaxed);
@@ -122,7 +122,7 @@ impl Pool {
         self.hits() + self.counters.reads_below.load(Ordering::Relaxed)
     }
 
-    /// Which share of the reads an LRU of any size would have missed, of late more than long ago.
+    /// Which share of the reads an LRU cache of any size would have missed; recent reads weigh more.
     pub fn curve(&self) -> Curve {
         let all = self.reads();
         let seen = self.sample.seen.lock();

@@ -1,15 +1,14 @@
-//! Scans that go on: what their history says will be read next is fetched before they come to it.
+//! Continuing scans: the pages that a scan will read next, judging by its history, are fetched before it reaches them.
 //!
-//! A miss in mid-scan brings the pages behind it along (`ahead`), and begins a stream: the scan's last page that is
-//! known, and where the next stretch begins. The middle of each stretch is its mark. When the scan passes the mark, the
-//! next stretch is asked for, twice as long as the one before, up to a run of blocks, or what is kept free of frames; so one
-//! stretch is on its way while another is read, however fast the scan is, and a scan that ends early has cost little. A stretch
-//! is asked for in pieces, which several prefetchers fetch side by side. Pages are fetched as any others are: by one loader,
-//! with a claim.
+//! A miss during a scan reads the next pages along (`ahead`) and begins a stream: the scan's last known page, and where the next
+//! stretch begins. The middle of each stretch is its mark. When the scan passes the mark, the next stretch is requested, twice as
+//! long as the one before, up to a run of blocks or the number of frames kept free. So one stretch is being fetched while the one
+//! before is read, however fast the scan is, and a scan that ends early has cost little. A stretch is requested in pieces, which
+//! several prefetchers fetch in parallel. Pages are fetched like any others: by one loader, with a claim.
 //!
-//! A scan goes up or down. Down, pages are counted from the last number there is, and all else is the same.
+//! A scan goes up or down. For a descending scan, pages are counted from the highest page number downwards; all else is the same.
 //!
-//! A stream is forgotten when others have begun since and it has not gone on.
+//! A stream is forgotten when enough others have begun since and it has not continued.
 //!
 //! Locks: `streams` and `queue`, for memory work only.
 
@@ -22,18 +21,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use terrace_io::sched::Event;
 
-/// Scans that are followed at a time.
+/// Number of scans that are followed at a time.
 const STREAMS: usize = 16;
-/// Pages of a stretch at the most: a block, or a run of four where there is memory for it.
+/// Maximum number of pages of a stretch: a block, or a run of four if there is memory for it.
 const STRETCH_MAX: (u32, u32) = (BLOCK_PAGES, 4 * BLOCK_PAGES);
-/// Pages of a piece at the most: no piece goes on in a second request, or in the next block.
+/// Maximum number of pages of a piece: no piece needs a second request, or extends into the next block.
 const PIECE: u32 = PREFETCH_MAX as u32;
-/// Pieces asked for that nobody has begun with; more are not taken on.
+/// Maximum number of requested pieces that no prefetcher has begun; further ones are refused.
 const QUEUE_MAX: usize = 64;
-/// No page is this one.
+/// Matches no page.
 const NO_MARK: u64 = 0;
 
-/// Pages to be fetched: `count` from `from` on, up or down, as far as there are any.
+/// Pages to be fetched: `count` pages from `from` on, up or down, as far as they exist.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stretch {
     pub from: PageId,
@@ -42,7 +41,7 @@ pub struct Stretch {
 }
 
 impl Stretch {
-    /// The same pages, in the same order, as pieces.
+    /// The same pages, in the same order, split into pieces.
     fn pieces(self) -> impl Iterator<Item = Stretch> {
         let Stretch { from, count, way } = self;
         let first = along(way, from.page);
@@ -56,7 +55,7 @@ impl Stretch {
     }
 }
 
-/// How far a page is from where all scans of the way begin, and back again.
+/// A page's distance from where all scans in this direction begin; its own inverse.
 fn along(way: Way, page: u32) -> u32 {
     match way {
         Way::Up => page,
@@ -68,22 +67,22 @@ fn along(way: Way, page: u32) -> u32 {
 struct Stream {
     space: SpaceId,
     way: Way,
-    /// The first page that was not asked for, [`along`] the way.
+    /// The first page not yet requested, as [`along`] the direction.
     next: u32,
     /// Pages of the last stretch.
     length: u32,
 }
 
-/// The streams, pure: what passes a mark and what is asked for then.
+/// The streams as a pure structure: which scans pass a mark and what is requested then.
 #[derive(Default)]
 struct Streams {
     all: [Option<Stream>; STREAMS],
-    /// The place of the stream that began last.
+    /// The index of the stream that began last.
     last: usize,
 }
 
 impl Streams {
-    /// A scan missed `from` and fetches `count` pages from there on itself. Returns the stream's place and mark.
+    /// A scan missed `from` and fetches `count` pages from there on itself. Returns the stream's index and mark.
     fn missed(&mut self, from: PageId, count: u32, way: Way) -> (usize, PageId) {
         let (space, first) = (from.space, along(way, from.page));
         let next = first.saturating_add(count);
@@ -93,7 +92,7 @@ impl Streams {
             })
         });
         let (place, length) = match known {
-            // It is ahead of what was fetched for it: its stretches go on from where it is.
+            // The scan has passed what was prefetched for it: its stretches continue from its position.
             Some(place) => (place, self.all[place].map_or(count, |one| one.length.max(count))),
             None => {
                 self.last = (self.last + 1) % STREAMS;
@@ -104,10 +103,11 @@ impl Streams {
         (place, PageId::new(space, along(way, first.saturating_add(count / 2))))
     }
 
-    /// The scan of the stream with this place has come to its mark. Returns what to fetch, `most` pages at the most, and the next mark.
+    /// The scan of the stream with this index has reached its mark. Returns what to fetch, at most `most` pages, and the next
+    /// mark.
     fn passed(&mut self, place: usize, most: u32) -> Option<(Stretch, PageId)> {
         let one = self.all[place].as_mut()?;
-        // The last stretch on the way down ends before page 0, a space's header.
+        // The last stretch of a descending scan ends before page 0, a space's header.
         let there = u32::MAX - one.next;
         let count = (2 * one.length).min(most);
         let count = if one.way == Way::Down { count.min(there) } else { count };
@@ -123,11 +123,11 @@ impl Streams {
 
 pub(crate) struct Scans {
     streams: Mutex<Streams, { Mutexes::PoolScans as u8 }>,
-    /// The mark of each stream, and how many there are: read by each page of a scan, without the lock.
+    /// The mark of each stream, and the number of marks: read for each page of a scan, without the lock.
     marks: [AtomicU64; STREAMS],
     marked: AtomicUsize,
     queue: Mutex<VecDeque<Stretch>, { Mutexes::PoolScans as u8 }>,
-    /// Pages of a stretch at the most.
+    /// Maximum number of pages of a stretch.
     stretch_max: AtomicU32,
     /// A piece of a stretch is to be fetched.
     pub wanted: Arc<Event>,
@@ -138,7 +138,7 @@ fn packed(id: PageId) -> u64 {
 }
 
 impl Scans {
-    /// In a pool that keeps so many frames free ahead of need.
+    /// For a pool that keeps `kept_free` frames free ahead of need.
     pub fn new(kept_free: usize) -> Scans {
         let scans = Scans {
             streams: Mutex::default(),
@@ -152,7 +152,7 @@ impl Scans {
         scans
     }
 
-    /// The pool keeps so many frames free from now on.
+    /// Sets the number of frames that the pool keeps free.
     pub fn resize(&self, kept_free: usize) {
         let (least, most) = STRETCH_MAX;
         self.stretch_max.store((kept_free as u32).clamp(least, most), Ordering::Relaxed);
@@ -187,12 +187,12 @@ impl Scans {
         let Some(place) = self.marks.iter().position(|mark| mark.load(Ordering::Relaxed) == id) else {
             return;
         };
-        // One of those who come by at the same time goes on.
+        // If several threads pass at the same time, one of them continues.
         if self.marks[place].compare_exchange(id, NO_MARK, Ordering::Relaxed, Ordering::Relaxed).is_err() {
             return;
         }
         self.marked.fetch_sub(1, Ordering::Relaxed);
-        // What is kept free is there for all of them together.
+        // All streams share the frames that are kept free.
         let among = 1 + self.marked.load(Ordering::Relaxed) as u32;
         let most = (self.stretch_max.load(Ordering::Relaxed) / among).max(STRETCH_MAX.0);
         let mut streams = self.streams.lock();
@@ -202,7 +202,7 @@ impl Scans {
         stretch.pieces().all(|piece| self.ask(piece));
     }
 
-    /// A prefetcher is to fetch these pages. False: too much is asked for already.
+    /// Hands pages to a prefetcher. Returns false if too many requests are queued already.
     pub fn ask(&self, stretch: Stretch) -> bool {
         let mut queue = self.queue.lock();
         if queue.len() >= QUEUE_MAX {
@@ -233,12 +233,12 @@ mod tests {
         Stretch { from, count, way: Way::Up }
     }
 
-    /// One that asks for a block at the most.
+    /// Streams that request at most a block.
     fn in_little_memory() -> Scans {
         Scans::new(0)
     }
 
-    /// The next that is asked for, its pieces put together.
+    /// The next stretch requested, its pieces joined.
     fn take_whole(scans: &Scans) -> Option<Stretch> {
         let mut whole = scans.take()?;
         while let Some(piece) = scans.take() {
@@ -253,7 +253,7 @@ mod tests {
         Some(whole)
     }
 
-    /// What a scan of pages `0..upto`, which misses what was not asked for, asks for: each with the page it was at.
+    /// The requests of a scan of pages `0..upto` that misses pages not requested: each with the page at which it was made.
     fn scan(scans: &Scans, upto: u32) -> Vec<(u32, Stretch)> {
         let (mut there, mut asked) = (0, Vec::new());
         for n in 0..upto {

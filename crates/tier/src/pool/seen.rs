@@ -1,21 +1,21 @@
-//! Where a page was seen last: the way to one that is used again and again, past the page table.
+//! Hints of the frame in which a page was last seen: a shortcut past the page table for pages that are used again and again.
 //!
-//! It keeps nothing: a page that nobody uses leaves memory, or moves to another frame, and the frame may be another page's by then. So whoever
-//! comes pins the frame and asks whose it is, as one does whom the page table has led there.
+//! A hint keeps nothing in memory: an unused page is evicted or moves to another frame, and the frame may hold another page by
+//! then. So a thread that follows a hint pins the frame and compares its page, as after a look-up in the page table.
 
 use crate::frame::FrameNo;
 use crate::page::PageId;
 use crate::sync::AtomicU32;
 use std::sync::atomic::Ordering;
 
-/// A page, and the frame that it was in when it was used last.
+/// A page, and the frame that it was in when it was last used.
 pub struct LastSeen {
     id: PageId,
     no: AtomicU32,
 }
 
 impl LastSeen {
-    /// It was seen nowhere yet: the first frame is as good as any.
+    /// The page was not seen yet: the hint is the first frame, which is as good as any.
     pub fn new(id: PageId) -> LastSeen {
         LastSeen { id, no: AtomicU32::new(0) }
     }

@@ -1,10 +1,10 @@
 //! The page table: which page is in which frame.
 //!
-//! Buckets of frames chained through [`Frame::next`]. Changes are made under the lock of the bucket's shard;
-//! [`Table::find`] walks without any lock, so that a hit waits for nobody who was put to sleep with a lock in hand, and
-//! writes nothing but the frame's pin. A walk may meet a frame that is moved meanwhile, and be led into another
-//! bucket: it then misses a page that is there, or names a frame that is another page's by now. So a frame found is
-//! pinned and its page compared again; and what was not found is looked for again under the lock.
+//! Buckets of frames chained through [`Frame::next`]. Changes are made under the lock of the bucket's shard. [`Table::find`]
+//! walks without any lock, so that a hit never waits for a thread that was descheduled while holding a lock, and writes nothing
+//! but the frame's pin. A walk may meet a frame that is moved meanwhile, and be led into another bucket: it then misses a page
+//! that is in memory, or returns a frame that holds another page by now. So the caller pins a found frame and compares its page
+//! again, and looks up a page that was not found again under the lock.
 //!
 //! Locks: a shard's, for memory work only.
 
@@ -17,12 +17,13 @@ use std::sync::atomic::Ordering;
 /// A power of two.
 pub(super) const SHARDS: usize = 64;
 const END: u32 = u32::MAX;
-/// Steps of a walk without a lock, at the most: more means that it was led astray.
+/// Maximum number of steps of a walk without a lock: more means that it was led astray.
 const STEPS_MAX: usize = 64;
 
 pub(super) struct Table {
     heads: Growing<AtomicU32>,
-    /// Of the hash, to have a bucket. Changes under all locks together; a walk without one may be in a bucket of before.
+    /// Bits of the hash that select a bucket. Changed under all locks together; a walk without a lock may still use the previous
+    /// value.
     shift: AtomicU32,
     locks: Box<[Lock]>,
 }
@@ -35,7 +36,7 @@ fn hash(id: PageId) -> u64 {
     id.as_u64().wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
-/// The shard that a page belongs to, of [`SHARDS`].
+/// The page's shard, one of [`SHARDS`].
 pub(super) fn shard(id: PageId) -> usize {
     (hash(id) >> (64 - SHARDS.trailing_zeros())) as usize
 }
@@ -45,9 +46,9 @@ fn buckets(frames: usize) -> usize {
 }
 
 impl Table {
-    /// A table for so many frames, eight bytes each, at most sixteen, that can grow to `max` of them.
+    /// A table for `frames` frames, 8 to 16 bytes a frame, that can grow to `max` frames.
     ///
-    /// Panics if the machine does not give the memory.
+    /// Panics if the operating system does not give the memory.
     pub(super) fn new(frames: usize, max: usize) -> Table {
         let heads = Growing::new(buckets(max.max(frames))).or_else(|| Growing::new(buckets(frames)));
         let table = Table {
@@ -60,8 +61,8 @@ impl Table {
         table
     }
 
-    /// Makes it a table for so many frames. Everybody who wants a lock waits meanwhile. False: the machine does not give
-    /// the memory. One caller at a time.
+    /// Resizes the table for this number of frames. All threads that want a lock wait meanwhile. Returns false if the operating
+    /// system does not give the memory. One caller at a time.
     pub(super) fn resize(&self, arena: &Arena, frames: usize) -> bool {
         let (now, then) = (1 << (64 - self.shift.load(Ordering::Relaxed)), buckets(frames));
         if now == then {
@@ -110,19 +111,19 @@ impl Table {
         None
     }
 
-    /// The frame that seems to have the page: a hint, see above.
+    /// The frame that probably holds the page: a hint, see above.
     #[inline]
     pub(super) fn find<'a>(&self, arena: &'a Arena, id: PageId) -> Option<(FrameNo, &'a Frame)> {
         self.walk(arena, id, STEPS_MAX)
     }
 
-    /// Calls `f` with the page's frame; the page neither comes nor goes meanwhile.
+    /// Calls `f` with the page's frame; the page is neither mapped nor unmapped meanwhile.
     pub(super) fn with<R>(&self, arena: &Arena, id: PageId, f: impl FnOnce(Option<FrameNo>) -> R) -> R {
         let _lock = self.locks[shard(id)].0.lock();
         f(self.walk(arena, id, usize::MAX).map(|(no, _)| no))
     }
 
-    /// Maps the page to a frame that `prepare` makes its own. False if the page is mapped already.
+    /// Maps the page to a frame, which `prepare` gives to the page. Returns false if the page is mapped already.
     pub(super) fn insert(&self, arena: &Arena, id: PageId, no: FrameNo, prepare: impl FnOnce()) -> bool {
         let _lock = self.locks[shard(id)].0.lock();
         if self.walk(arena, id, usize::MAX).is_some() {
@@ -135,7 +136,7 @@ impl Table {
         true
     }
 
-    /// The page, which is mapped to `from`, is in `to` from now on.
+    /// Maps the page, so far mapped to `from`, to `to`.
     pub(super) fn replace(&self, arena: &Arena, id: PageId, from: FrameNo, to: FrameNo) {
         let _lock = self.locks[shard(id)].0.lock();
         self.unlink(arena, id, from);
@@ -144,7 +145,7 @@ impl Table {
         head.store(to.0, Ordering::Release);
     }
 
-    /// Forgets the page, which is mapped to `no`.
+    /// Unmaps the page, which is mapped to `no`.
     pub(super) fn remove(&self, arena: &Arena, id: PageId, no: FrameNo) {
         let _lock = self.locks[shard(id)].0.lock();
         self.unlink(arena, id, no);
@@ -164,7 +165,7 @@ impl Table {
         }
     }
 
-    /// Pages mapped. For tests, at rest.
+    /// The number of mapped pages. For tests, at rest.
     pub(super) fn count(&self, arena: &Arena) -> usize {
         let chain = |head: &AtomicU32| {
             let next = |no: &u32| {
