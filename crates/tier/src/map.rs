@@ -1,9 +1,9 @@
-//! The map: for each block its current object, perhaps a patch object beside it, and, for each page, its tag, length and slot.
+//! The map: for each block its current object and, if it has one, its patch object; for each page its tag, length and slot.
 //!
-//! The map is the authority on where a page lives and which image of it is current. It is wholly in
-//! memory, as the 16 KiB map pages that are also its disk format; fifteen entries of 1088 bytes each
-//! (`entry`), those at a page's end that were never used left out (`image`). Its changes are logged like those of any page, under the space `MAP`, so recovery
-//! replays it with the same operations, first and to the end.
+//! The map is the authority on where a page is stored and which image of it is current. It is held in memory as a whole, as the
+//! 16 KiB map pages that are also its disk format: fifteen entries of 1088 bytes each (`entry`), except never-used entries at a
+//! page's end (`image`). Its changes are logged like those of any page, under the space `MAP`, so recovery replays it with the
+//! same operations, first and to the end.
 //!
 //! Map page `n` has two fixed homes in the file `map`, at `2n` and `2n + 1` pages. A write goes to
 //! the home that does not hold the newest durable version (`home`). So a torn write leaves the other.
@@ -11,8 +11,8 @@
 //! Which map page holds which blocks is derived at start from the pages' own owner fields; so are the
 //! free slots (`slots`).
 //!
-//! Crash: a record that did not become durable leaves the old slot or object named; the image in the
-//! new slot is then in nobody's way, because the slot is free again when slots are derived.
+//! Crash: if a record did not become durable, the map still names the old slot or object. The image in the new slot is then
+//! unreferenced: the slot is free again when free slots are derived.
 //!
 //! Locks: `inner`, held for memory work and `Redo::append` (which never waits). Log room is taken before.
 //!
@@ -47,7 +47,7 @@ use terrace_io::sched::Event;
 /// Bytes of memory for a slot whose clean copy is remembered.
 pub const CLEAN_COPY: u64 = clean::BYTES;
 
-/// Where an image is in an object: a block's, or its patch object.
+/// Where an image is in an object: the block's object, or its patch object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InObject {
     pub key: ObjectKey,
@@ -57,7 +57,7 @@ pub struct InObject {
     pub length: usize,
 }
 
-/// Where the current image of a page is. The slot, if there is one, is newer than the object.
+/// Where the current image of a page is. The slot, if it has one, is newer than the object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Home {
     pub tag: Tag,
@@ -84,16 +84,16 @@ pub enum MapError {
 
 pub(crate) struct MapPage {
     pub image: Image,
-    /// First log position that neither home has; None when a home has it all.
+    /// First log position that neither home contains; None when a home contains all changes.
     pub first_change: Option<Glsn>,
     /// The home that holds the newest durable version: 0 or 1.
     pub home: u8,
-    /// No home has what the log goes on from: only an INIT in the log can save it.
+    /// No home has the version that the log continues from: only an INIT in the log can restore it.
     pub lost: bool,
-    /// A home was unreadable at the start, torn or damaged.
+    /// A home was unreadable at the start: torn or damaged.
     pub torn: bool,
-    /// The other home is unreadable and may have been the newer one. A torn write is: the log then has
-    /// the change that it was for. One that rotted later may have no more log.
+    /// The other home is unreadable and may have been the newer one. If that is a torn write, the log still has the change that
+    /// it was for. If it was damaged later, the log may no longer have it.
     pub doubtful: bool,
 }
 
@@ -102,7 +102,7 @@ pub(crate) struct Inner {
     /// The map page of each (space, group of fifteen blocks).
     pub index: HashMap<(SpaceId, u32), u32>,
     pub free_pages: Vec<u32>,
-    /// Dropped since the start: a flush that was under way may still come with their pages.
+    /// Spaces dropped since the start: a flush in progress may still arrive with their pages.
     pub dropped: hashbrown::HashSet<SpaceId>,
     pub slots: Slots,
     pub buffered: buffered::Buffered,
@@ -124,20 +124,20 @@ impl Inner {
 pub struct Map {
     pub(crate) inner: RwLock<Inner, { RwLocks::Map as u8 }>,
     pub(crate) file: Arc<dyn File>,
-    /// Slots that there are to be, for the choice of what to sink (`resize`).
+    /// The target number of slots, for the choice of what to sink (`resize`).
     pub(crate) goal: AtomicU32,
     pub(crate) redo: Arc<dyn Redo>,
-    /// Somebody found no slot while those that are given up are held.
+    /// A writer found no slot while freed slots are held back.
     pub(crate) hold_hinders: AtomicBool,
     /// Slots became free.
     pub slots_freed: Event,
-    /// Slots that blocks gave up by sinking, since the start.
+    /// Slots that sinking released, since the start.
     pub(crate) sunk: AtomicU64,
     /// LSN of the newest page that was written to its home since the start.
     pub(crate) newest_home: AtomicU64,
-    /// Slots and, in the upper half, free ones, when some were taken or came free last; all ones: not yet.
+    /// Slots and, in the upper half, free slots when some were last taken or freed; all ones: not known yet.
     pub(crate) pressure: AtomicU64,
-    /// Slots are few, or there is a first block that could sink, or objects to collect: for the sinker.
+    /// Wakes the sinker: slots are low, or a first block could sink, or objects are to be collected.
     pub slots_wanted: Arc<Event>,
 }
 
@@ -148,7 +148,7 @@ pub struct SpaceCounts {
     pub volume: u64,
     pub object: u64,
     pub objects: u64,
-    /// What the objects take in the store.
+    /// Size of the objects in the store.
     pub object_bytes: u64,
 }
 
@@ -184,12 +184,13 @@ impl Map {
         }
     }
 
-    /// The page was read in its slot, or was worth a copy on flash had it not had one: flash may have it when its block sinks.
+    /// The page was read from its slot, or would have been worth a copy on flash without a slot: flash may get it when its block
+    /// sinks.
     pub fn want_on_flash(&self, id: PageId) {
         self.inner.read().buffered.want(id.block(), id.in_block());
     }
 
-    /// All blocks that have slots: for the choice of what to sink. In no order.
+    /// All blocks that have slots: for the choice of what to sink. Unordered.
     pub fn buffered_blocks(&self) -> Vec<BufferedBlock> {
         self.inner.read().buffered.all()
     }
@@ -254,7 +255,7 @@ impl Map {
         patches
     }
 
-    /// Bytes of all current objects, what is newer in slots included.
+    /// Bytes of all current objects, including pages that are newer in slots.
     pub fn object_bytes(&self) -> u64 {
         let mut bytes = 0;
         self.each_entry(|_, entry| bytes += bytes_of_objects(entry));
@@ -273,7 +274,7 @@ impl Map {
         last
     }
 
-    /// Every page that has a slot, with its tag, in the order of slots: for reading them all.
+    /// Every page that has a slot, with its tag, in slot order: for reading them all.
     pub fn slots_in_use(&self) -> Vec<(Slot, PageId, Tag)> {
         let mut slots = Vec::new();
         self.each_entry(|block, entry| {
@@ -285,14 +286,13 @@ impl Map {
         slots
     }
 
-    /// Map pages one of whose homes cannot be read, as far as this was seen at the start. The other one has
-    /// all that counts.
+    /// Map pages one of whose homes cannot be read, as found at the start. The other home has every change that counts.
     pub fn homes_unreadable(&self) -> Vec<u32> {
         let inner = self.inner.read();
         (0u32..).zip(&inner.pages).filter(|(_, page)| page.torn).map(|(number, _)| number).collect()
     }
 
-    /// Whether the map, as it is in memory, names the object as its block's current one, or as its current patch.
+    /// Whether the map in memory names the object as its block's current one, or as its current patch.
     pub fn names(&self, key: &ObjectKey) -> bool {
         let block = key.block_id();
         let (group, index) = group_of(block);
@@ -321,7 +321,7 @@ impl Map {
     pub fn slots_total(&self) -> u32 {
         self.inner.read().slots.count()
     }
-    /// Slots that blocks gave up by sinking, since the start: it moves while sinking makes room.
+    /// Slots that sinking released, since the start: the number grows while sinking makes progress.
     pub fn slots_sunk(&self) -> u64 {
         self.sunk.load(Ordering::Relaxed)
     }
@@ -329,27 +329,27 @@ impl Map {
         self.inner.read().slots.free()
     }
 
-    /// Bytes of memory: of the map's pages as far as they are used, and of what is known of clean copies.
+    /// Bytes of memory: of the used parts of the map's pages, and of the record of clean copies.
     pub fn bytes(&self) -> u64 {
         let inner = self.inner.read();
         let of_page = |page: &MapPage| (size_of::<MapPage>() + page.image.size()) as u64;
         inner.pages.iter().map(of_page).sum::<u64>() + inner.slots.clean().bytes()
     }
-    /// Bytes of the map's file, in use.
+    /// Bytes in use of the map's file.
     pub fn file_bytes(&self) -> u64 {
         home::room_for(self.inner.read().pages.len())
     }
-    /// The free slot that seems to have a clean copy of the page, which is in an object with this tag. Whoever reads it checks the
-    /// image: the slot may be given out meanwhile.
+    /// The free slot that probably has a clean copy of the page, which is in an object with this tag. The reader checks the
+    /// image: the slot may be allocated meanwhile.
     pub fn clean_copy(&self, id: PageId, tag: Tag) -> Option<Slot> {
         self.inner.read().slots.clean().find(id, tag)
     }
-    /// The slot has another image.
+    /// The slot holds another image.
     pub fn no_clean_copy(&self, id: PageId, tag: Tag, slot: Slot) {
         self.inner.write().slots.is_not_clean(id, tag, slot);
     }
-    /// Of how many slots it is remembered what sank from them ([`CLEAN_COPY`] bytes each); at first of none. Where it is not, the object is
-    /// read.
+    /// Sets for how many slots clean copies are remembered ([`CLEAN_COPY`] bytes each); initially for none. Pages without a
+    /// remembered copy are read from the object.
     pub fn keep_clean_copies(&self, slots: u32) {
         self.inner.write().slots.keep_clean(slots);
     }
@@ -357,21 +357,21 @@ impl Map {
     pub fn clean_copies(&self) -> u32 {
         self.inner.read().slots.clean().copies()
     }
-    /// Free slots that the object buffer's file has room for.
+    /// Free slots that fit in the object buffer's file.
     pub fn slots_usable(&self) -> u32 {
         self.inner.read().slots.usable()
     }
-    /// Slots and free slots as the device allows.
+    /// Slots and free slots, as far as the device has space.
     pub fn slots_pressure(&self) -> (u32, u32) {
         self.inner.read().slots.pressure()
     }
-    /// The same for the choice of what to sink: while the object buffer is to be made smaller, as if it were already.
+    /// The same for the choice of what to sink: while the object buffer is being shrunk, as if it had the new size already.
     pub fn slots_to_aim_at(&self) -> (u32, u32) {
         let (slots, free) = self.slots_pressure();
         let goal = self.goal.load(Ordering::Relaxed).min(slots);
         (goal, free.saturating_sub(slots - goal))
     }
-    /// As `slots_pressure`, a moment ago; without the lock: for each change.
+    /// As `slots_pressure`, slightly outdated and without the lock: cheap enough for each change.
     pub fn slots_pressure_lately(&self) -> (u32, u32) {
         match self.pressure.load(Ordering::Relaxed) {
             u64::MAX => self.slots_pressure(),
@@ -382,25 +382,26 @@ impl Map {
         let (slots, free) = inner.slots.pressure();
         self.pressure.store(u64::from(free) << 32 | u64::from(slots), Ordering::Relaxed);
     }
-    /// The object buffer's file has grown to so many slots, or further, as others say who come later; `short`: and the device has room for no more.
+    /// The object buffer's file has grown to `slots` slots or more: concurrent calls may report in any order. `short`: the device
+    /// has no space for more.
     pub fn raise_slots(&self, limit: u32, short: bool) {
         let mut inner = self.inner.write();
         let limit = limit.max(inner.slots.room());
         inner.slots.set_limit(limit, short);
         self.note_pressure(&inner);
     }
-    /// The object buffer's file has room for so many slots; `short`: and the device for no more.
+    /// The object buffer's file has space for `slots` slots; `short`: the device has none for more.
     pub fn limit_slots(&self, limit: u32, short: bool) {
         let mut inner = self.inner.write();
         inner.slots.set_limit(limit, short);
         self.note_pressure(&inner);
     }
-    /// Slots that will be free when all that can sink has sunk, beside those that are.
+    /// Slots that sinking everything sinkable would free, in addition to those free now.
     pub fn slots_to_come(&self) -> u32 {
         let inner = self.inner.read();
         inner.buffered.sinking_slots() + inner.slots.pending()
     }
-    /// Slots that no sinking frees: of undo and the catalog.
+    /// Slots that no sinking frees: those of undo and the catalog.
     pub fn slots_staying(&self) -> u32 {
         self.inner.read().buffered.staying_slots()
     }
@@ -409,13 +410,13 @@ impl Map {
         self.inner.read().slots.has_pending()
     }
 
-    /// Slots that pages without one may not take, so that a page that has one can always be rewritten
-    /// (which gives one back) and the checkpoint moves on in a full object buffer.
+    /// Slots reserved from pages without a slot, so that a page that has one can always be rewritten (which frees one) and the
+    /// checkpoint advances in a full object buffer.
     pub fn slots_reserve(&self) -> u32 {
         (self.slots_total() / 64).clamp(1, 64)
     }
 
-    /// Free slots for up to `n` images; `keep` are left for more urgent needs. Fewer: full for now.
+    /// Takes free slots for up to `n` images; `keep` are left for more urgent needs. Fewer than `n`: full for now.
     pub fn take_up_to(&self, n: usize, keep: u32) -> Vec<Slot> {
         let durable = self.redo.durable();
         let mut inner = self.inner.write();
@@ -444,7 +445,7 @@ impl Map {
         None
     }
 
-    /// Slots whose write failed or was not mapped.
+    /// Returns slots whose write failed or was not mapped.
     pub fn give_back_slots(&self, slots: &[Slot]) {
         let mut inner = self.inner.write();
         slots.iter().for_each(|slot| inner.slots.give_back(*slot));
@@ -477,7 +478,7 @@ impl Map {
         self.inner.read().slots.has_collectable()
     }
 
-    /// What is wrong with the map, if anything: for the checker. Nothing may change it meanwhile.
+    /// The inconsistencies of the map: for the checker. Nothing may change the map meanwhile.
     pub fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
         let mut seen = HashMap::new();
@@ -504,20 +505,20 @@ impl Map {
     }
 }
 
-/// The block's object and its patch object, as far as it has them.
+/// The block's object and its patch object, if it has them.
 fn objects_of(entry: Entry<'_>) -> impl Iterator<Item = ObjectKey> {
     let patch = entry.patch().filter(|_| !crate::planted::PATCH_UNNAMED.on());
     entry.object().into_iter().chain(patch)
 }
 
-/// What they take in the store.
+/// Their size in the store.
 fn bytes_of_objects(entry: Entry<'_>) -> u64 {
     let Some(_) = entry.object() else { return 0 };
     let patch = entry.patch().map_or(0, |_| HEADER + entry.patch_body());
     (HEADER + entry.offset(BLOCK_PAGES as usize) + patch) as u64
 }
 
-/// Where the page is below its slot; if it has none, where its newest image is.
+/// Where the page is: in its slot or, if it has none, where its newest image is in the store.
 fn in_object(entry: Entry<'_>, i: usize) -> Option<InObject> {
     if let Some(place) = entry.in_patch(i) {
         return Some(InObject { key: entry.patch()?, offset: place.offset, length: place.length });
@@ -526,13 +527,13 @@ fn in_object(entry: Entry<'_>, i: usize) -> Option<InObject> {
     Some(InObject { key, offset: entry.offset(i), length: entry.length(i) })
 }
 
-/// What the map says of one block.
+/// The map's information on one block.
 #[derive(Clone, Default, Debug)]
 pub struct BlockState {
     /// One for each page, None where no image was ever flushed. Empty if the block is unknown.
     pub homes: Vec<Option<Home>>,
     pub object: Option<ObjectKey>,
-    /// An object with the newest images of some pages, beside that one.
+    /// The patch object: has the newest images of some pages.
     pub patch: Option<ObjectKey>,
     pub snapshot_version: u64,
     /// A bit for each page that is worth a copy on flash when it sinks.

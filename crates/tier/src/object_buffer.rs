@@ -1,9 +1,9 @@
 //! The object buffer's slab: 16 KiB slots in the file `pages` on the volume.
 //!
-//! Which slots are free is the map's knowledge (`map::slots`). A slot is only ever written while it
-//! is free, so a torn write hits nothing that counts; [`ObjectBuffer::sync`] comes before the map names it.
+//! The map knows which slots are free (`map::slots`). A slot is only ever written while it is free, so a torn write destroys
+//! nothing needed; [`ObjectBuffer::sync`] comes before the map names it.
 //!
-//! Who copies the slab while it is in use is told which slots are written meanwhile ([`ObjectBuffer::watch`]).
+//! A caller that copies the slab while it is in use learns which slots are written meanwhile ([`ObjectBuffer::watch`]).
 
 use crate::map::entry::Slot;
 use crate::page::PAGE_SIZE;
@@ -18,38 +18,39 @@ mod written;
 pub use written::Written;
 
 pub const FILE: &str = "pages";
-/// The file grows in steps of so many slots, 16 MiB; on a device that has no more, down to so many.
+/// The file grows in steps of this many slots (16 MiB); if the device has no space for that, down to the second number.
 const GROWTH: u64 = 1024;
 const GROWTH_MIN: u64 = 16;
 
-/// Slots side by side that one request writes, at most: 256 KiB, what volumes in a cloud count as one request.
+/// Maximum number of neighbouring slots that one request writes: 256 KiB, which cloud volumes count as one request.
 const RUN: usize = 16;
 
-/// How many of the first slots lie side by side, at most `RUN`.
+/// How many of the first slots are contiguous, at most `RUN`.
 fn run_of(slots: &[Slot]) -> usize {
     1 + slots.windows(2).take(RUN - 1).take_while(|two| two[1].0 == two[0].0 + 1).count()
 }
 
 pub struct ObjectBuffer {
     file: Arc<dyn File>,
-    /// Slots that the file has room for.
+    /// Slots that the file has space for.
     grown: Mutex<u64>,
-    /// Who wants to know what is written.
+    /// Records the written slots, if a copy watches.
     watch: RwLock<Option<Arc<Written>>>,
-    /// So often a sync was asked for.
+    /// The number of syncs requested.
     asked: AtomicU64,
     synced: Mutex<Synced>,
 }
 
-/// One sync at a time: of two, the kernel may tell one alone of a write-back that failed, and the other would count on what is lost.
+/// One sync at a time: with two at once, the kernel may report a failed write-back to one of them only, and the other would rely
+/// on lost data.
 #[derive(Default)]
 struct Synced {
-    /// Who asked up to here has what he wrote on the device.
+    /// Writers whose request number is up to this have their writes on the device.
     upto: u64,
     failed: Option<DiskError>,
 }
 
-/// Makes the slab's file, empty. Durable when it returns.
+/// Creates the slab's file, empty. Durable when it returns.
 pub fn create(volume: &dyn Disk) -> Result<(), DiskError> {
     volume.create(FILE)?.sync(Class::PageFlush)
 }
@@ -67,12 +68,12 @@ impl ObjectBuffer {
         })
     }
 
-    /// Slots that the file has room for.
+    /// Slots that the file has space for.
     pub fn grown(&self) -> u32 {
         *self.grown.lock() as u32
     }
 
-    /// Makes room for more slots, but no more than `total`. Returns how many there are.
+    /// Grows the file for more slots, but no more than `total`. Returns their number.
     pub fn grow(&self, total: u32) -> Result<u32, DiskError> {
         let mut grown = self.grown.lock();
         let mut step = GROWTH;
@@ -89,8 +90,8 @@ impl ObjectBuffer {
         }
     }
 
-    /// Gives back what lies beyond the first `total` slots. Nobody reads or writes there. Not durable: a crash may leave
-    /// the file longer.
+    /// Truncates the file after the first `total` slots. No thread reads or writes there. Not durable: after a crash the file may
+    /// still be longer.
     pub fn shrink(&self, total: u32) -> Result<(), DiskError> {
         let mut grown = self.grown.lock();
         if *grown > u64::from(total) {
@@ -104,12 +105,12 @@ impl ObjectBuffer {
         u64::from(slot.0) * PAGE_SIZE as u64
     }
 
-    /// Fills `buf` from a slot, unchecked.
+    /// Fills `buf` from a slot, without checking it.
     pub fn read(&self, slot: Slot, buf: &mut [u8]) -> Result<(), DiskError> {
         self.file.read(Class::PageRead, ObjectBuffer::offset(slot), buf)
     }
 
-    /// Fills one page-sized part of `buf` from each slot, many reads in flight.
+    /// Fills one page-sized part of `buf` from each slot, with many reads in flight.
     pub fn read_many(&self, slots: &[Slot], buf: &mut [u8]) -> Vec<Result<(), DiskError>> {
         self.read_into(slots, buf.chunks_exact_mut(PAGE_SIZE).collect())
     }
@@ -124,7 +125,7 @@ impl ObjectBuffer {
         self.file.batch(Class::PageRead, &mut ops)
     }
 
-    /// Writes one image from `images` to each slot, grows the file if need be. Not durable yet.
+    /// Writes one image from `images` to each slot, and grows the file if needed. Not durable yet.
     pub fn write_many(&self, slots: &[Slot], images: &[u8]) -> Result<(), DiskError> {
         let need = slots.iter().map(|s| u64::from(s.0) + 1).max().unwrap_or(0);
         {
@@ -136,7 +137,7 @@ impl ObjectBuffer {
             }
         }
         let written = ObjectBuffer::write_images(&*self.file, slots, images);
-        // Behind the write: who looks before reads what was there, and is told to read again.
+        // After the write: a copy that reads before it gets the old content, and is told to read again.
         self.watch
             .read()
             .iter()
@@ -145,8 +146,8 @@ impl ObjectBuffer {
         written
     }
 
-    /// From now on every slot that is written is noted, when it is written and before anything names it. `slots`: how many there are.
-    /// One at a time watches.
+    /// From now on every written slot is recorded, when it is written and before anything names it. `slots`: the number of slots.
+    /// One watcher at a time.
     pub fn watch(&self, slots: u32) -> Arc<Written> {
         let written = Arc::new(Written::new(slots));
         *self.watch.write() = Some(written.clone());
@@ -156,9 +157,9 @@ impl ObjectBuffer {
         *self.watch.write() = None;
     }
 
-    /// Fills `images` from the slots, ascending, for a copy of them elsewhere: neighbours in one request, behind all that somebody waits for.
-    /// Slots that the file has no room for were never written: they are left out, from the end. Returns how many were read. A slot that is
-    /// written meanwhile may be torn.
+    /// Fills `images` from the slots, ascending, for a copy of them: neighbours in one request, at lower priority than reads that
+    /// a thread waits for. Slots beyond the file's end were never written: they are left out, from the end. Returns how many were
+    /// read. A slot that is written meanwhile may be torn.
     pub fn read_for_copy(&self, slots: &[Slot], images: &mut [u8]) -> Result<usize, DiskError> {
         let room = self.file.len() / PAGE_SIZE as u64;
         let there = slots.partition_point(|slot| u64::from(slot.0) < room);
@@ -187,8 +188,8 @@ impl ObjectBuffer {
         file.batch(Class::PageFlush, &mut ops).into_iter().collect()
     }
 
-    /// What was written is durable. A failure is final, whatever the cause, and for all who come later: nothing retries a sync. Those who come while one
-    /// is under way share the next.
+    /// Makes completed writes durable. A failure is final, whatever the cause, and for all later callers: nothing retries a sync.
+    /// Callers that arrive while a sync is in progress share the next one.
     pub fn sync(&self) -> Result<(), DiskError> {
         let mine = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
         let mut synced = self.synced.lock();
@@ -226,7 +227,7 @@ mod tests {
         disk.faults().fail_class(Class::PageFlush, true);
         assert!(buffer.sync().is_err());
         disk.faults().fail_class(Class::PageFlush, false);
-        // The disk would say that all is well.
+        // The disk would report success.
         buffer.file.sync(Class::PageFlush).unwrap();
         assert!(buffer.sync().is_err());
     }

@@ -187,7 +187,7 @@ impl Index {
         self.restoring = true;
     }
 
-    /// The next slots have pages of these fingerprints; 0 is none.
+    /// The next slots have pages with these fingerprints; 0 means no page.
     pub fn restore(&mut self, marks: impl Iterator<Item = u32>) {
         assert!(self.restoring, "slots are put back that are known");
         for mark in marks {
@@ -311,7 +311,7 @@ impl Index {
         None
     }
 
-    /// False too for a slot that there is not.
+    /// False also for a slot that does not exist.
     /// The slot whose page would be evicted next, and its fingerprint; None if a slot is free or all are busy. The hand stays
     /// there: this slot is the next victim, unless it is passed.
     pub fn candidate(&mut self, class: Class) -> Option<(FlashSlot, u32)> {

@@ -7,7 +7,7 @@
 //! | --- | --- | --- |
 //! | 4 | 4 | magic `TFX1` |
 //! | 8 | 4 | page size |
-//!  | 16 | 16 | the owner of the flash: the instance id |
+//! | 16 | 16 | the owner of the flash: the instance id |
 //!
 //! Piece 1 + k has its number k (u32 at 4) and the fingerprints of slots 1022·k and up, four bytes
 //! each; 0 is no page.

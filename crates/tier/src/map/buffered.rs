@@ -1,8 +1,7 @@
 //! Which blocks have pages in the object buffer, how many, and when one was last flushed.
 //!
-//! Derived at start, kept up to date by every publication, so that the choice of what to sink looks at
-//! buffered blocks only, not at the whole map. "When" is a position of the log; whoever wants time keeps
-//! a few pairs of both.
+//! Derived at start and kept up to date by every publication, so that the choice of what to sink looks at buffered blocks only,
+//! not at the whole map. "When" is a log position; a caller that wants time keeps a few pairs of position and time.
 
 use crate::page::{BlockId, Glsn, SpaceId};
 use hashbrown::HashMap;
@@ -12,13 +11,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BufferedBlock {
     pub block: BlockId,
-    /// Pages in slots: sinking the block frees so many.
+    /// Pages in slots: sinking the block frees as many slots.
     pub slots: u32,
-    /// End of the record that gave one of its pages a slot last.
+    /// End of the record that last gave one of its pages a slot.
     pub last_change: Glsn,
-    /// Slots that pages of all blocks have taken since it came here, or since it sank last.
+    /// Slots that pages of all blocks have taken since the block came here, or since it last sank.
     pub age: u64,
-    /// Flushes of pages that had a slot already in that time, and how many pages they were.
+    /// Flushes in that time of pages that had a slot already, and the number of those pages.
     pub rewrites: u32,
     pub rewritten: u32,
     pub stored: Stored,
@@ -27,11 +26,11 @@ pub struct BufferedBlock {
 /// What the store has of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stored {
-    /// Pages of the block, wherever they are.
+    /// Pages of the block, in any tier.
     pub pages: u32,
     /// Pages whose newest image is in the block's patch object.
     pub patched: u32,
-    /// The block has an object.
+    /// Whether the block has an object.
     pub has_object: bool,
 }
 
@@ -39,12 +38,13 @@ pub struct Stored {
 struct Block {
     slots: u32,
     last_change: Glsn,
-    /// Slots taken before it came here, or sank last.
+    /// The count of slots taken when it came here, or last sank.
     since: u64,
     rewrites: u32,
     /// A bit for each page that was flushed again.
     rewritten: u128,
-    /// A bit for each page that is worth a copy on flash when it sinks, by what happened since pages of the block gave up their slots.
+    /// A bit for each page that is worth a copy on flash when it sinks, judged by events since pages of the block last released
+    /// their slots.
     wanted: [AtomicU64; 2],
     stored: Stored,
 }
@@ -54,15 +54,15 @@ pub(crate) struct Buffered {
     blocks: HashMap<BlockId, Block>,
     /// Blocks here whose space sinks.
     sinking: usize,
-    /// Slots that they have taken, ever.
+    /// Slots that they have taken in total.
     taken: u64,
-    /// Their slots, and those of the others.
+    /// Their slots, and those of other blocks.
     sinking_slots: u32,
     staying_slots: u32,
 }
 
 impl Buffered {
-    /// The page at place `i` of the block was flushed; `new` if it had no slot before. True if the block is the first
+    /// The page with index `i` of the block was flushed; `new` if it had no slot before. Returns true if the block is the first
     /// that could be sunk.
     pub fn flushed(&mut self, block: BlockId, i: usize, new: bool, end: Glsn) -> bool {
         let (mut first, sinks) = (false, block.space.sinks());
@@ -83,7 +83,7 @@ impl Buffered {
         first
     }
 
-    /// The block has sunk: so many pages of it gave up their slots.
+    /// The block has sunk: this number of its pages released their slots.
     pub fn cleaned(&mut self, block: BlockId, pages: u32) {
         if let Some(entry) = self.blocks.get_mut(&block) {
             let wanted = Default::default();
@@ -92,14 +92,14 @@ impl Buffered {
         self.gave_up(block, pages);
     }
 
-    /// What the store has of the block is this now.
+    /// Updates what the store has of the block.
     pub fn has_stored(&mut self, block: BlockId, stored: Stored) {
         if let Some(entry) = self.blocks.get_mut(&block) {
             entry.stored = stored;
         }
     }
 
-    /// So many pages of the block gave up their slots.
+    /// This number of pages of the block released their slots.
     pub fn gave_up(&mut self, block: BlockId, pages: u32) {
         let Some(entry) = self.blocks.get_mut(&block) else { return };
         assert!(entry.slots >= pages, "block {block} gives up more slots than it has");
@@ -112,7 +112,7 @@ impl Buffered {
         }
     }
 
-    /// The page at place `i` is worth a copy on flash when the block sinks.
+    /// The page with index `i` is worth a copy on flash when the block sinks.
     pub fn want(&self, block: BlockId, i: usize) {
         let Some(entry) = self.blocks.get(&block) else { return };
         entry.wanted[i / 64].fetch_or(1 << (i % 64), Ordering::Relaxed);

@@ -1,35 +1,36 @@
-//! Clean copies: what a page that sank leaves in its slot until the slot is given out again.
+//! Clean copies: the image of a sunk page remains in its old slot until the slot is allocated again.
 //!
-//! A read of the volume takes a hundredth of one of the store, and a free slot is good for nothing else. Whose image a free slot
-//! has is remembered in memory only and by a fingerprint: who reads it checks the image, as with one from flash, and goes on
-//! to the object if it is not the page with the map's tag. So this may be wrong or lost without harm.
+//! A read of the volume takes a hundredth of the time of a read of the store, and a free slot has no other use. Which image a
+//! free slot has is remembered in memory only, and by a fingerprint: the reader checks the image, as it does with one from flash,
+//! and reads the object if it is not the page with the map's tag. So entries may be wrong or lost without harm.
 //!
-//! Twelve bytes a slot: a fingerprint for each slot, and a table of sets from pages to slots, half of it empty. So that they are within the
-//! engine's memory, whoever opens the map says of how many slots, and counts them, made or not ([`BYTES`]).
+//! Twelve bytes a slot: a fingerprint for each slot, and a set-associative table from pages to slots, half of it empty. To keep
+//! this within the engine's memory, the opener of the map sets the number of slots covered, and counts the full memory in advance
+//! ([`BYTES`]).
 
 use super::entry::Slot;
 use crate::page::{PageId, Tag};
 use twox_hash::xxhash3_128::Hasher;
 
-/// Bytes for a slot.
+/// Bytes a slot.
 pub const BYTES: u64 = 12;
-/// Places of a set.
+/// Ways of a set.
 const WAYS: usize = 8;
-/// A place: the slot plus one, and above it the low bits of the fingerprint. 0: empty.
+/// A table entry: the slot plus one, and above it the low bits of the fingerprint. 0: empty.
 const SLOT_BITS: u32 = 24;
 const LOW: u32 = u32::MAX >> SLOT_BITS;
 
 #[derive(Default)]
 pub(crate) struct Clean {
-    /// Of each slot; 0: nobody's.
+    /// The fingerprint of each slot; 0: no copy.
     owners: Vec<u32>,
     sets: Vec<[u32; WAYS]>,
     copies: u32,
-    /// Copies in the first so many slots are remembered; 0: none are.
+    /// Copies are remembered in slots below this number; 0: in none.
     limit: u32,
 }
 
-/// Of the image, never 0, and of the page, for its set.
+/// The fingerprint of the image, never 0, and the hash of the page, for its set.
 fn hashes(id: PageId, tag: Tag) -> (u32, u64) {
     let page = u64::from(id.space.0) << 32 | u64::from(id.page);
     let hash = |bytes: &[u8]| Hasher::oneshot(bytes) as u64;
@@ -41,7 +42,7 @@ fn place(slot: Slot, owner: u32) -> u32 {
     (owner << SLOT_BITS) | (slot.0 + 1)
 }
 
-/// Of an empty place one that there is not.
+/// For an empty table entry, a slot that does not exist.
 fn slot_of(place: u32) -> Slot {
     Slot((place & ((1 << SLOT_BITS) - 1)).wrapping_sub(1))
 }
@@ -51,19 +52,19 @@ impl Clean {
         ((u128::from(hash) * self.sets.len() as u128) >> 64) as usize
     }
 
-    /// Whether what the place says is so still.
+    /// Whether the table entry is still valid.
     fn holds(&self, place: u32) -> bool {
         let owner = self.owners.get(slot_of(place).0 as usize).copied().unwrap_or(0);
         owner != 0 && place >> SLOT_BITS == owner & LOW
     }
 
-    /// Copies in the first `slots` slots are remembered from now on; those that there are are forgotten.
+    /// From now on copies in the first `slots` slots are remembered; those remembered so far are forgotten.
     pub fn keep(&mut self, slots: u32) {
         self.limit = slots;
         self.forget();
     }
 
-    /// The page sank, and the slot has its image with this tag until it is given out.
+    /// The page sank, and the slot has its image with this tag until it is allocated again.
     pub fn left(&mut self, id: PageId, tag: Tag, slot: Slot) {
         if slot.0 >= self.limit {
             return;
@@ -82,7 +83,7 @@ impl Clean {
         self.sets[set][at.unwrap_or(owner as usize % WAYS)] = place(slot, owner);
     }
 
-    /// The slot is given out.
+    /// The slot was allocated.
     pub fn taken(&mut self, slot: Slot) {
         if let Some(owner) = self.owners.get_mut(slot.0 as usize).filter(|owner| **owner != 0) {
             *owner = 0;
@@ -90,7 +91,7 @@ impl Clean {
         }
     }
 
-    /// The free slot that seems to have the page's image with this tag.
+    /// The free slot that probably has the page's image with this tag.
     pub fn find(&self, id: PageId, tag: Tag) -> Option<Slot> {
         if self.copies == 0 {
             return None;
@@ -103,7 +104,7 @@ impl Clean {
         slots.find(|slot| self.owners.get(slot.0 as usize) == Some(&owner))
     }
 
-    /// Slots that have copies.
+    /// The number of slots that have copies.
     pub fn copies(&self) -> u32 {
         self.copies
     }
@@ -111,7 +112,7 @@ impl Clean {
         u64::from(self.limit) * BYTES
     }
 
-    /// What is known of slots is forgotten: there are others now, say.
+    /// Forgets all copies: for example because the slots are others now.
     pub fn forget(&mut self) {
         *self = Clean { limit: self.limit, ..Clean::default() };
     }
@@ -126,7 +127,7 @@ mod tests {
         PageId::new(SpaceId(16 + n % 3), n)
     }
 
-    /// Against a list that forgets nothing: what is found is right, and hardly anything is not found.
+    /// Compared with a list that forgets nothing: each copy found is right, and hardly any is missed.
     #[test]
     fn what_is_found_was_left_there_and_most_is_found() {
         const SLOTS: u32 = 5000;

@@ -1,7 +1,8 @@
-//! What a copy of the volume takes from the map, and what it holds meanwhile.
+//! Support for copies of a running volume: what a copy takes from the map, and how slots are held meanwhile.
 //!
-//! While slots are held, none that any record named since is written to again: whatever log position the copy ends at, the images that the map
-//! named there are where it named them. Slots given up wait, so this is for moments: who flushes takes new ones.
+//! While slots are held, no slot that any record has named since then is written again: at whatever log position the copy ends,
+//! the images that the map named there are where it named them. Released slots wait, so a hold must be short: flushes take new
+//! slots.
 
 use super::Map;
 use crate::object_buffer::Written;
@@ -11,11 +12,11 @@ use std::sync::atomic::Ordering;
 use terrace_io::AlignedBuf;
 use terrace_io::disk::{Class, DiskError, File};
 
-/// Map pages written at a time.
+/// Number of map pages written at a time.
 const BATCH: usize = 32;
 
 impl Map {
-    /// No slot that is given up becomes free, until this is called with `false`.
+    /// Until called with `false`, no released slot becomes free.
     pub fn hold_slots(&self, held: bool) {
         self.hold_hinders.store(false, Ordering::Relaxed);
         self.inner.write().slots.hold(held);
@@ -24,7 +25,7 @@ impl Map {
         }
     }
 
-    /// Whether slots are held; who waits for one says so by this to who holds them.
+    /// Whether slots are held. A writer that waits for a slot calls this, which tells the holder that it waits.
     pub fn waits_for_held(&self) -> bool {
         let held = self.inner.read().slots.is_held();
         if held {
@@ -33,25 +34,25 @@ impl Map {
         held
     }
 
-    /// Somebody waits for a slot since the hold began.
+    /// Whether a writer has waited for a slot since the hold began.
     pub fn hold_hinders(&self) -> bool {
         self.hold_hinders.load(Ordering::Relaxed)
     }
 
-    /// Slots in use, promised or given up and not free yet, a bit each.
+    /// Slots in use, promised or pending, a bit each.
     pub fn slots_taken(&self) -> Vec<u64> {
         self.inner.read().slots.taken().to_vec()
     }
 
-    /// Of the slots that were written those that are not free by now.
+    /// Those of the written slots that are not free by now.
     pub fn taken_of(&self, written: &Written) -> Vec<u64> {
-        // In this order: a slot that is given out in between is noted again when it is written.
+        // In this order: a slot that is allocated in between is recorded again when it is written.
         let mut chosen = written.take();
         self.inner.read().slots.taken().iter().zip(&mut chosen).for_each(|(taken, word)| *word &= taken);
         chosen
     }
 
-    /// Slots that a copy has to reckon with, the free ones among them.
+    /// Slots that a copy has to consider, including free ones.
     pub fn slots_named(&self) -> u32 {
         self.inner.read().slots.named()
     }
@@ -60,9 +61,9 @@ impl Map {
         self.inner.read().pages.len()
     }
 
-    /// Writes the map as it is in memory into a map file of another volume, each page into its first home; not durable yet. The log must
-    /// be kept from a checkpoint that was before it, up to the position returned, at least. Changes go on meanwhile: pages are of
-    /// different moments, and redo makes them one.
+    /// Writes the map as it is in memory into a map file of another volume, each page into its first home; not durable yet. The
+    /// log must be kept from a checkpoint before this call, at least up to the position returned. Changes continue meanwhile: the
+    /// pages are from different points in time, and redo makes them consistent.
     pub fn write_copy(&self, file: &dyn File) -> Result<Glsn, DiskError> {
         let mut buf = AlignedBuf::zeroed(BATCH * 2 * PAGE_SIZE);
         let (mut first, mut newest) = (0, 0);
@@ -82,7 +83,7 @@ impl Map {
         }
     }
 
-    /// Which pages were copied, each followed by an empty second home, and the newest LSN of them.
+    /// The pages copied, each followed by an empty second home, and their newest LSN.
     fn copy_pages(&self, first: usize, buf: &mut [u8]) -> (Range<usize>, Glsn) {
         let inner = self.inner.read();
         let mut newest = 0;
@@ -91,7 +92,7 @@ impl Map {
             let (copy, second) = homes.split_at_mut(PAGE_SIZE);
             map_page.image.copy_to(copy);
             second.fill(0);
-            // One that was never used is all zeros, as in a new file.
+            // A page that was never used is all zeros, as in a new file.
             if copy.iter().any(|byte| *byte != 0) {
                 newest = newest.max(PageRef::new(copy).lsn());
                 page::seal(copy);

@@ -1,7 +1,7 @@
 //! One block's entry in the map: 1088 bytes, fifteen to a map page.
 //!
-//! The map page's owned header bytes: space u32 (0 = a free map page), group u32 (block / 15), and
-//! the LSN u64 that the page had before its last change (0 in its first).
+//! The map page's owned header bytes: space u32 (0 = a free map page), group u32 (block / 15), and the LSN u64 that the page had
+//! before its last change (0 in its first).
 //!
 //! | at | size | what |
 //! | --- | --- | --- |
@@ -17,10 +17,11 @@
 //! | 576 | 128 | stored length of each page in the object, in units of 64 bytes, less one |
 //! | 704 | 384 | slot of each page, plus one, 24 bits; 0 = none; from 0xE00001 on: the page is in the patch object |
 //!
-//! A patch object has the newest images of some of the block's pages, whose older ones its object may have. A block with
-//! one has an object, too, which is of the block itself and of the same lineage. Where in the patch's body a page is stands in place of
-//! its slot: 0xE00001 + offset × 256 + length − 1, both in units of 64 bytes. So a page is in its slot, or in the patch, or in the
-//! object, and the entry keeps its size. There are patch objects from format version 10 on.
+//! A patch object has the newest images of some of the block's pages; the block's object may have older images of them. A block
+//! with a patch object also has an object, which belongs to the block itself and has the same lineage. For a page in the patch,
+//! its place in the patch's body stands where its slot would: 0xE00001 + offset × 256 + length − 1, both in units of 64 bytes. So
+//! a page is in its slot, or in the patch, or in the object, and the entry keeps its size. Patch objects exist from format
+//! version 10 on.
 
 use super::buffered::Stored;
 use crate::object::key::ObjectKey;
@@ -29,7 +30,7 @@ use crate::redo::PageMut;
 
 pub const ENTRY: usize = 1088;
 pub const ENTRIES: u32 = 15;
-/// Blocks of a space whose pages have numbers.
+/// Blocks of a space whose pages have page numbers.
 pub const BLOCKS: u32 = u32::MAX / BLOCK_PAGES + 1;
 /// Stored lengths are multiples of this, in bytes.
 pub const LENGTH_UNIT: usize = 64;
@@ -48,24 +49,24 @@ const SLOTS: usize = LENGTHS + PAGES;
 
 const MODIFIED: u32 = 1;
 const PATCHED: u32 = 2;
-/// Of a patch object: the most that its pages take, in bytes.
+/// Maximum number of bytes that a patch object's pages take.
 pub const PATCH_MAX: usize = 512 << 10;
 const PATCH_UNITS: u32 = (PATCH_MAX / LENGTH_UNIT) as u32;
-/// What stands for a slot from here on is a place in the patch object.
+/// From this value on, a slot field is a place in the patch object.
 const IN_PATCH: u32 = Slot::COUNT_MAX + 1;
-/// No sequence of a patch object comes so far.
+/// No sequence of a patch object reaches this.
 const PATCH_SEQUENCES: u64 = 1 << 48;
 
 const _: () = assert!(SLOTS + 3 * PAGES == ENTRY);
 const _: () = assert!((PATCH_UNITS << 8) + IN_PATCH == 1 << 24 | 1 && PATCH_UNITS == 1 << 13);
 const _: () = assert!(PAGE_HEADER + ENTRIES as usize * ENTRY == crate::page::PAGE_SIZE);
 
-/// A place of 16 KiB in the object buffer's slab.
+/// A 16 KiB slot in the object buffer's slab.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct Slot(pub u32);
 
 impl Slot {
-    /// More slots than this cannot be named: numbers from there on say where in its patch object a page is. 224 GiB.
+    /// Slot numbers end here, because larger values stand for a place in the patch object. 224 GiB.
     pub const COUNT_MAX: u32 = 0xE0_0000;
 }
 
@@ -88,7 +89,7 @@ pub fn set_before(page: &mut PageMut<'_>, lsn: Glsn) {
     page.write_u64(OWNED + 8, lsn);
 }
 
-/// An object as the entry describes it.
+/// An object as described by the entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectShape {
     pub key: ObjectKey,
@@ -102,7 +103,7 @@ impl ObjectShape {
     pub fn body(&self) -> usize {
         self.lengths.iter().map(|length| usize::from(*length)).sum()
     }
-    /// Whether a block of this entry may have it as its patch, beside this object.
+    /// Whether a block of this entry may have it as its patch, in addition to this object.
     pub fn can_patch(&self, base: &ObjectKey) -> bool {
         let body = self.body();
         (self.key.lineage, self.key.block_id()) == (base.lineage, base.block_id())
@@ -165,7 +166,7 @@ impl<'a> Entry<'a> {
         let (epoch, sequence) = (self.page.u32(self.at + SPACE), u64::from(flags >> 16) << 32 | low);
         Some(ObjectKey { epoch, sequence, ..object })
     }
-    /// Bytes of all that the patch object has, what is not current any more included; 0: there is none.
+    /// Bytes of everything in the patch object, including images that are no longer current; 0 if there is no patch.
     pub fn patch_body(self) -> usize {
         match self.flags() {
             flags if flags & PATCHED != 0 => ((flags >> 2 & (PATCH_UNITS - 1)) as usize + 1) * LENGTH_UNIT,
@@ -202,7 +203,7 @@ impl<'a> Entry<'a> {
             sequence,
         })
     }
-    /// The block that the entry is of.
+    /// The block that the entry describes.
     fn block(self) -> BlockId {
         let (space, group) = owner(self.page);
         let index = ((self.at - PAGE_HEADER) / ENTRY) as u32;
@@ -224,14 +225,14 @@ impl<'a> Entry<'a> {
             has_object: self.object().is_some(),
         }
     }
-    /// No page of the block has a current image.
+    /// Whether no page of the block has a current image.
     pub fn is_empty(self) -> bool {
         self.page.bytes(self.at + TAGS, 4 * PAGES).iter().all(|b| *b == 0)
     }
     pub fn is_unused(self) -> bool {
         self.page.bytes(self.at, ENTRY).iter().all(|b| *b == 0)
     }
-    /// What is wrong with the entry by itself, and with which of its pages.
+    /// The inconsistencies of the entry by itself, and which of its pages they concern.
     pub fn fault(self) -> Option<(usize, &'static str)> {
         let has_object = self.object().is_some();
         let patch_body = self.patch_body();
@@ -285,7 +286,7 @@ pub fn set_place(page: &mut PageMut<'_>, index: u32, i: usize, place: Place) {
     write_slot(page, PAGE_HEADER + index as usize * ENTRY, i, place.stored());
 }
 
-/// The block's patch object becomes this one, beside the object that it has.
+/// The block's patch object becomes this one, in addition to its object.
 pub fn set_patch(page: &mut PageMut<'_>, index: u32, patch: &ObjectShape) {
     let at = PAGE_HEADER + index as usize * ENTRY;
     let base = Entry::new(page.get(), index).object();
@@ -297,7 +298,7 @@ pub fn set_patch(page: &mut PageMut<'_>, index: u32, patch: &ObjectShape) {
     page.write_u32(at + BLOCK, patch.key.sequence as u32);
 }
 
-/// No page of the block needs its objects.
+/// No page of the block needs its objects any more.
 pub fn clear_object(page: &mut PageMut<'_>, index: u32) {
     let at = PAGE_HEADER + index as usize * ENTRY;
     page.write_u64(at + SEQUENCE, 0);
@@ -311,7 +312,8 @@ fn write_slot(page: &mut PageMut<'_>, at: usize, i: usize, stored: u32) {
     page.write(at + SLOTS + 3 * i, &stored.to_le_bytes()[..3]);
 }
 
-/// The block's current object becomes this one; it has no patch object any more. Pages that were in one are the caller's to see to.
+/// The block's current object becomes this one; it has no patch object any more. The caller takes care of pages that were in the
+/// patch.
 pub fn set_object(page: &mut PageMut<'_>, index: u32, object: &ObjectShape) {
     let at = PAGE_HEADER + index as usize * ENTRY;
     let mut head = [0; TAGS];

@@ -17,11 +17,11 @@ use terrace_io::sched::Event;
 
 /// The map's file on the volume.
 pub const FILE: &str = "map";
-/// Map pages that a new file has room for, and the step in which it grows.
+/// Map pages that fit in a new file, and the step in which it grows.
 const GROWTH: u64 = 64;
 const BATCH: usize = 32;
 
-/// Bytes of a file that has room for so many map pages.
+/// Size of a file for this number of map pages, in bytes.
 pub(super) fn room_for(pages: usize) -> u64 {
     (pages as u64).next_multiple_of(GROWTH) * 2 * PAGE_SIZE as u64
 }
@@ -32,7 +32,7 @@ pub struct Loading {
     file: Arc<dyn File>,
 }
 
-/// Makes the map's file. Durable when it returns.
+/// Creates the map's file. Durable when it returns.
 pub fn create(volume: &dyn Disk) -> Result<(), DiskError> {
     let file = volume.create(FILE)?;
     file.grow(GROWTH * 2 * PAGE_SIZE as u64, true)?;
@@ -55,7 +55,7 @@ impl Loading {
 
     /// Applies a record of the log to map page `number`.
     pub fn apply(&mut self, number: u32, ops: &[u8], first: Glsn, end: Glsn) -> Result<(), MapError> {
-        // A new map page takes the next number, or one that is there.
+        // A new map page takes the next number, or an existing one.
         if number as usize > self.pages.len() {
             let what = format!("the log has it, but the {} before it are all there is", self.pages.len());
             return Err(MapError::Corrupt { page: number, what });
@@ -72,8 +72,7 @@ impl Loading {
         }
         let map_page = &mut self.pages[number as usize];
         let had = map_page.image.page().lsn();
-        // A log that reaches back to this version, or before it, has all that followed; if it does not,
-        // the gap below shows.
+        // If the log reaches back to this version or before it, it has all later changes; if it does not, the gap shows below.
         map_page.doubtful = false;
         if had >= end {
             return Ok(());
@@ -83,14 +82,14 @@ impl Loading {
         redo::apply(&mut whole, PageId::new(SpaceId::MAP, number), ops, end)
             .map_err(|e| MapError::Corrupt { page: number, what: e.to_string() })?;
         map_page.image = Image::of(&whole);
-        // The home is older than what the log goes on from: a newer one was lost (invariant 9).
+        // The home is older than the version that the log continues from: a newer one was lost (invariant 9).
         let gap = entry::before(map_page.image.page()) > had;
         map_page.lost = (map_page.lost || gap) && !redo::starts_with_init(ops);
         map_page.first_change.get_or_insert(first);
         Ok(())
     }
 
-    /// The highest LSN of a map page: the log reaches at least so far (invariant 1).
+    /// The highest LSN of a map page: the log reaches at least this far (invariant 1).
     pub fn newest(&self) -> Glsn {
         self.pages.iter().map(|p| p.image.page().lsn()).max().unwrap_or(0)
     }
@@ -100,7 +99,7 @@ impl Loading {
         digest(&self.pages)
     }
 
-    /// Derives the index, the free map pages and the free slots, of which there are `slots`.
+    /// Derives the index, the free map pages and the free slots; `slots` is the number of slots.
     pub fn finish(self, slots: u32, redo: Arc<dyn Redo>) -> Result<Map, MapError> {
         let mut inner = Inner {
             pages: self.pages,
@@ -180,7 +179,7 @@ impl Loading {
     }
 }
 
-/// Of the numbers and LSNs of those that were ever written.
+/// Over the numbers and LSNs of the pages that were ever written.
 fn digest(pages: &[MapPage]) -> NonZeroU32 {
     let lsns = pages.iter().map(|map_page| map_page.image.page().lsn()).enumerate();
     let crc = lsns.filter(|(_, lsn)| *lsn > 0).fold(0, |crc, (number, lsn)| {
@@ -212,7 +211,7 @@ fn newest(id: PageId, homes: &[u8]) -> MapPage {
             torn: bad.is_some(),
             doubtful: bad.is_some_and(|bad| bad.id() != id || bad.lsn() > image.lsn()),
         },
-        // Never written, or torn in its first write: the log has its INIT.
+        // Never written, or torn during its first write: the log has its INIT.
         None => MapPage {
             image: Image::blank(),
             first_change: None,
@@ -230,8 +229,8 @@ impl Map {
         self.inner.read().pages.iter().filter_map(|p| p.first_change).min()
     }
 
-    /// A digest of the map as its homes have it, if they have all of it: of each page's number and LSN. A start after it finds
-    /// by it that a write of any page was lost, or that the file is of another time.
+    /// A digest of the map's homes, if they have all changes: over each page's number and LSN. With it the next start detects
+    /// that the write of any page was lost, or that the file is from another time.
     pub fn digest(&self) -> Option<NonZeroU32> {
         let inner = self.inner.read();
         inner.pages.iter().all(|p| p.first_change.is_none()).then(|| digest(&inner.pages))

@@ -19,7 +19,7 @@ const OBJECT_REDO: u64 = record_bound(1024 + 9 * BLOCK_PAGES as usize);
 type Ops = BTreeMap<u32, Vec<u8>>;
 
 impl Inner {
-    /// The map page for a group of blocks, made if there is none yet.
+    /// The map page for a group of blocks, created if it does not exist yet.
     fn page_for(&mut self, space: SpaceId, group: u32, ops: &mut Ops) -> u32 {
         if let Some(page) = self.index.get(&(space, group)) {
             return *page;
@@ -59,7 +59,7 @@ impl Inner {
         Entry::new(self.pages[number as usize].image.page(), index)
     }
 
-    /// The entry of the block has changed: for the choice of what to sink.
+    /// The block's entry has changed: updates the data for the choice of what to sink.
     fn note_stored(&mut self, block: BlockId) {
         let (group, index) = group_of(block);
         let Some(number) = self.index.get(&(block.space, group)).copied() else { return };
@@ -68,11 +68,11 @@ impl Inner {
     }
 }
 
-/// Slots given up, each with the page's place in the block and its tag.
+/// Released slots, each with the page's index in the block and its tag.
 type Released = Vec<(Slot, usize, Tag)>;
 
 impl Inner {
-    /// The block's pages are in the object, but for those that were flushed since they were taken.
+    /// The block's pages are in the object now, except those that were flushed since they were taken.
     fn become_whole(
         &mut self,
         number: u32,
@@ -86,7 +86,7 @@ impl Inner {
             (0..BLOCK_PAGES as usize).filter(|i| before.in_patch(*i).is_some()).collect()
         };
         entry::set_object(&mut self.page_mut(number, index, ops), index, shape);
-        // What was in the patch is in the object now: nobody else makes a place in a patch (one mover a block).
+        // Pages of the old patch are in the object now: no other thread creates places in a patch (each block has one mover).
         in_patch.iter().for_each(|i| entry::clear_slot(&mut self.page_mut(number, index, ops), index, *i));
         let mut released = Vec::new();
         for (i, tag) in taken {
@@ -100,7 +100,7 @@ impl Inner {
         released
     }
 
-    /// The pages taken, if they were not flushed since, and those that were in the patch before, are in this one.
+    /// Pages taken and not flushed since, and those that were in the old patch, are in this patch.
     fn become_patched(
         &mut self,
         number: u32,
@@ -135,8 +135,8 @@ impl Inner {
 }
 
 impl Map {
-    /// Appends the changes to the log and stamps the map pages; under the lock, without waiting. Each
-    /// record says which version it goes on from, so a load sees a gap.
+    /// Appends the changes to the log and stamps the map pages; under the lock, without waiting. Each record names the version
+    /// that it continues from, so that a load detects a gap.
     fn log(&self, inner: &mut Inner, room: &mut LogRoom, mut ops: Ops) -> LsnRange {
         for (number, ops) in &mut ops {
             let image = &mut inner.pages[*number as usize].image;
@@ -163,8 +163,8 @@ impl Map {
         self.publish(changes, None)
     }
 
-    /// As `publish_slots`, of the same images as they are in the slots `from`: those that were flushed anew, sunk or dropped
-    /// meanwhile stay where they are, and their new slots are free again.
+    /// As `publish_slots`, for the same images as in the slots `from`. Pages that were flushed again, sunk or dropped meanwhile
+    /// stay where they are, and their new slots are freed.
     pub fn publish_moves(
         &self,
         changes: &[(PageId, Slot, Tag)],
@@ -218,7 +218,7 @@ impl Map {
         let range = self.log(&mut inner, &mut room, ops);
         released.into_iter().for_each(|slot| inner.slots.release_at(range.end, slot));
         let mut first = false;
-        // Pages that only move keep their blocks as warm as they were.
+        // Moves do not make their blocks warmer.
         let mut blocks: Vec<BlockId> = Vec::new();
         for (id, new) in flushed.into_iter().filter(|_| from.is_none()) {
             first |= inner.buffered.flushed(id.block(), id.in_block(), new, range.end);
@@ -234,10 +234,9 @@ impl Map {
         Ok(range)
     }
 
-    /// The object is durable in the store: it becomes the block's current one, alone. Of the pages `taken`
-    /// into it (place in the block, tag), those whose tag is still the same need no slot any more;
-    /// a page that changed meanwhile keeps its slot. None if the space was dropped meanwhile, or each page of the
-    /// block freed: nobody needs the object then.
+    /// The object is durable in the store: it becomes the block's current and only one. Of the pages `taken` into it (index in
+    /// the block, tag), those whose tag is unchanged no longer need a slot; a page that changed meanwhile keeps its slot. Returns
+    /// None if the space was dropped meanwhile, or each page of the block freed: the object is not needed then.
     pub fn publish_object(
         &self,
         block: BlockId,
@@ -247,8 +246,9 @@ impl Map {
         self.publish_stored(block, taken, shape, None)
     }
 
-    /// As `publish_object`, of a patch: an object with the pages `taken`, and with all those that only the block's patch before it has the newest image
-    /// of. It takes that one's place beside the block's object, which is `base`. None, too, if the block has lost that meanwhile.
+    /// As `publish_object` for a patch object: it has the pages `taken`, and all pages whose newest image is in the block's
+    /// previous patch. It replaces that patch beside the block's object, which is `base`. Also returns None if `base` is no
+    /// longer the block's object.
     pub fn publish_patch(
         &self,
         block: BlockId,
@@ -294,7 +294,7 @@ impl Map {
         for (slot, i, tag) in released {
             inner.slots.release_clean(range.end, slot, block.page(i), tag);
         }
-        // Published again under the same key, it is still the current one.
+        // If it is published again under the same key, it is still the current one.
         let superseded = object.filter(|_| base.is_none()).into_iter().chain(patch);
         for key in superseded.filter(|key| *key != shape.key) {
             let early = planted::PATCH_DELETED_EARLY.on() && patch == Some(key);
@@ -303,14 +303,14 @@ impl Map {
         Ok(Some(range))
     }
 
-    /// Log room for clearing so many pages, each in a block of its own at worst.
+    /// Log space for clearing `pages` pages, in the worst case each in a block of its own.
     pub fn room_to_clear(&self, pages: usize, urgency: Urgency) -> Result<LogRoom, LogError> {
         self.redo.clone().reserve(pages as u64 * (2 * SLOT_REDO + record_bound(64)), urgency)
     }
 
-    /// No image of these pages is current any more: they are free. Their slots become free when the record is durable, and then the object
-    /// of a block that has no other pages is collected. Of a page with a home only the image that is there goes. Waits for nothing. None: none of them
-    /// had an image.
+    /// Clears the pages: no image of them is current any more. Their slots become free when the record is durable, and the object
+    /// of a block without other pages is then collected. If a page comes with a location, only the image at that location is
+    /// cleared. Does not wait. Returns None if no page had such an image.
     pub fn clear(&self, room: &mut LogRoom, pages: &[(PageId, Option<Home>)]) -> Option<LsnRange> {
         let mut inner = self.inner.write();
         let mut ops = Ops::new();
@@ -352,19 +352,18 @@ impl Map {
         Some(range)
     }
 
-    /// Forgets a space: its slots become free and its objects are collected when the record is
-    /// durable. Doing it again does nothing.
+    /// Removes a space: its slots become free and its objects are collected when the record is durable. Idempotent.
     pub fn drop_space(&self, space: SpaceId) -> Result<Option<LsnRange>, MapError> {
         let mut last = None::<LsnRange>;
         loop {
-            // A bounded number of pages at a time: each step is whole by itself, and the catalog
-            // repeats the drop after a crash.
+            // A bounded number of pages at a time: each step is complete in itself, and after a crash the catalog repeats the
+            // drop.
             const STEP: usize = 64;
             let mut room = self.redo.clone().reserve(STEP as u64 * NEW_PAGE_REDO, Urgency::Reserve)?;
             let mut inner = self.inner.write();
             inner.dropped.insert(space);
             if last.is_none() {
-                // Before the first of them goes: a step may have to wait, and no sinker is to take a block that isn't there any more.
+                // Before the first removal: a step may have to wait, and no sinker may choose a block that has been removed.
                 inner.buffered.forget(space);
             }
             let mine: Vec<(SpaceId, u32)> =

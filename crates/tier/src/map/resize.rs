@@ -1,12 +1,12 @@
-//! More slots, or fewer, while pages are flushed and sunk. CloudJump III §2.3.
+//! Resizing the object buffer while pages are flushed and sunk. CloudJump III §2.3.
 //!
-//! Growing is a number in the superblock and then in memory: the file grows when slots are needed. Shrinking: the
-//! slots from the new number on are given out no more; the pages in them are copied to lower ones, and map records
-//! say so ([`Mover`]); when the last of these records is durable the slots are no more, the superblock says so, and the file is
-//! cut. A crash before that finds the old number and every page where a durable record says that it is; one after it
-//! finds no page beyond the new number.
+//! Growing changes a number in the superblock and then in memory: the file grows when slots are needed. Shrinking: slots from the
+//! new number on are no longer allocated. The pages in them are copied to lower slots, and map records say so ([`Mover`]). When
+//! the last of these records is durable the slots are removed: the superblock is changed, and the file is truncated. After a
+//! crash before that, the old number is in force and every page is where a durable record says; after a later crash no page is
+//! beyond the new number.
 //!
-//! Not here: making room first by sinking, the superblock (the engine's `resize`).
+//! Not here: making room first by sinking, and the superblock (the engine's `resize`).
 
 use super::{Map, MapError};
 use crate::map::entry::Slot;
@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use terrace_io::AlignedBuf;
 use terrace_io::disk::DiskError;
 
-/// Pages that are copied with one sync.
+/// Number of pages that are copied with one sync.
 const BATCH: usize = 256;
 
 #[derive(Debug, Clone, thiserror::Error)]
@@ -30,18 +30,18 @@ pub enum MoveError {
     Corrupt { id: PageId, slot: Slot, bad: BadImage },
 }
 
-/// What one step of a mover did.
+/// The result of one step of a mover.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Moved {
-    /// So many pages have a lower slot now.
+    /// This number of pages has a lower slot now.
     Some(usize),
     /// There is no free slot to move to.
     NoRoom,
-    /// No page is beyond the slots any more; the old slots may wait for the log.
+    /// No page is beyond the limit any more; the old slots may still wait for the log.
     AllDone,
 }
 
-/// Slots in use, and in numbers that the policy of a resize needs.
+/// Numbers of slots that the policy of a resize needs.
 #[derive(Clone, Copy, Debug)]
 pub struct SlotsInUse {
     pub count: u32,
@@ -57,13 +57,13 @@ impl Map {
         SlotsInUse { count: slots.count(), used: slots.count() - slots.free() + beyond, beyond }
     }
 
-    /// What is to sink is chosen as if there were only so many slots. `u32::MAX`: as there are.
+    /// What to sink is chosen as if there were only this number of slots. `u32::MAX`: the actual number.
     pub fn aim_at_slots(&self, slots: u32) {
         self.goal.store(slots, Ordering::Relaxed);
         self.slots_wanted.notify();
     }
 
-    /// Gives out slots below `count` only. Those above stay until `forget_slots`.
+    /// Allocates slots below `count` only. Those above stay until `forget_slots`.
     pub fn set_slots(&self, count: u32) {
         let mut inner = self.inner.write();
         inner.slots.set_count(count);
@@ -72,7 +72,7 @@ impl Map {
         self.slots_freed.notify();
     }
 
-    /// The slots that are not given out any more are free, and there are none of them from now on. False: not yet.
+    /// Removes the slots above the limit if all of them are free. Returns false if they are not yet.
     pub fn forget_slots(&self) -> bool {
         self.settle();
         let mut inner = self.inner.write();
@@ -92,11 +92,11 @@ impl Map {
     }
 }
 
-/// Copies pages from the slots that are to go to lower ones.
+/// Copies pages from the slots that are to be removed to lower ones.
 pub struct Mover {
     map: Arc<Map>,
     buffer: Arc<ObjectBuffer>,
-    /// Pages found by the last look, in the order of their slots.
+    /// Pages found by the last search, in slot order.
     found: Vec<(Slot, PageId, Tag)>,
 }
 
@@ -108,7 +108,7 @@ impl Mover {
     /// Moves some pages. No latch is held.
     pub fn step(&mut self) -> Result<Moved, MoveError> {
         if self.found.is_empty() {
-            // The whole map is looked through: for many pages at once.
+            // The search reads the whole map, so it collects many pages at once.
             self.found = self.map.pages_beyond(self.map.slots_total(), 64 * BATCH);
             if self.found.is_empty() {
                 return Ok(Moved::AllDone);
@@ -131,7 +131,7 @@ impl Mover {
         let mut images = AlignedBuf::zeroed(pages.len() * PAGE_SIZE);
         let from: Vec<Slot> = pages.iter().map(|(slot, ..)| *slot).collect();
         let mut read = self.buffer.read_many(&from, &mut images).into_iter();
-        // One that was flushed anew, sunk or dropped since it was found is nobody's business here.
+        // Pages that were flushed again, sunk or dropped since they were found need no move.
         let (mut changes, mut slots, mut at) = (Vec::new(), Vec::new(), 0);
         let mut fault = None;
         for (i, (slot, id, tag)) in pages.iter().enumerate() {

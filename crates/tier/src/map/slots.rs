@@ -1,7 +1,7 @@
 //! Free slots: derived from the map at start, never stored.
 //!
-//! A slot is free when no entry names it *and* the record that took its name away is durable. Until
-//! then it waits in `pending`, with the log position that it waits for (invariant 3).
+//! A slot is free when no entry names it *and* the record that removed its name is durable. Until then it waits in `pending`,
+//! with that record's log position (invariant 3).
 
 use super::clean::Clean;
 use super::entry::Slot;
@@ -12,20 +12,20 @@ use std::collections::VecDeque;
 pub(crate) struct Slots {
     /// A set bit is a slot in use or pending.
     taken: Vec<u64>,
-    /// Slots that `taken` speaks of, and how many of them may be given out.
+    /// The number of slots that `taken` covers, and how many of them may be allocated.
     len: u32,
     count: u32,
     free: u32,
-    /// What the file has room for; of the slots that may be given out those that it has room for; the free ones of them.
+    /// Slots that the file has space for; those of them that may be allocated; the free ones of these.
     room: u32,
     limit: u32,
     usable: u32,
-    /// The device has no room for more.
+    /// The device has no space for more.
     short: bool,
-    /// The slot where to look on for free ones; behind the last: the first.
+    /// The slot from which the search for free ones continues; after the last slot it wraps to the first.
     hand: usize,
     pending: VecDeque<(Glsn, Slot)>,
-    /// No slot that a record took the name of becomes free.
+    /// While set, no superseded slot becomes free.
     held: bool,
     collect: VecDeque<(Glsn, ObjectKey)>,
     clean: Clean,
@@ -63,7 +63,7 @@ impl Slots {
     pub fn count(&self) -> u32 {
         self.count
     }
-    /// Slots that an entry may name: more than `count` while slots are given up.
+    /// Slots that an entry may name: more than `count` during a shrink.
     pub fn named(&self) -> u32 {
         self.len
     }
@@ -78,8 +78,7 @@ impl Slots {
         (first..self.taken.len()).map(used).sum::<u32>().saturating_sub(padding)
     }
 
-    /// From now on only slots below `count` are given out. Those above that there were before stay as they are until
-    /// `forget_beyond`.
+    /// From now on only slots below `count` are allocated. Existing slots above stay as they are until `forget_beyond`.
     pub fn set_count(&mut self, count: u32) {
         let count = count.min(Slot::COUNT_MAX);
         if count > self.len {
@@ -97,13 +96,13 @@ impl Slots {
         (self.free, self.usable) = (of(count), of(self.limit));
     }
 
-    /// Slots from `count` on are no more: all of them are free.
+    /// Removes the slots from `count` on: all of them are free.
     pub fn forget_beyond(&mut self) {
         assert_eq!(self.beyond(), 0, "a slot that is in use is given up");
         self.set_len(self.count);
     }
 
-    /// Slots that the file has room for.
+    /// Slots that the file has space for.
     pub fn room(&self) -> u32 {
         self.room
     }
@@ -126,15 +125,15 @@ impl Slots {
     pub fn free(&self) -> u32 {
         self.free
     }
-    /// Free slots that the file has room for.
+    /// Free slots that the file has space for.
     pub fn usable(&self) -> u32 {
         self.usable
     }
-    /// Slots, and free ones, as the device allows: all of them, while it has room.
+    /// Slots and free slots, as far as the device has space: all of them while it has.
     pub fn pressure(&self) -> (u32, u32) {
         if self.short { (self.limit, self.usable) } else { (self.count, self.free) }
     }
-    /// The file has room for so many slots; `short`: and the device for no more.
+    /// The file has space for `slots` slots; `short`: the device has none for more.
     pub fn set_limit(&mut self, limit: u32, short: bool) {
         self.room = limit;
         self.limit = limit.min(self.count);
@@ -153,7 +152,7 @@ impl Slots {
         self.taken.get(slot.0 as usize / 64).is_none_or(|w| w >> (slot.0 % 64) & 1 == 1)
     }
 
-    /// Marks a slot that an entry names. False if it is out of range or named twice.
+    /// Marks a slot that an entry names. Returns false if it is out of range or named twice.
     pub fn claim(&mut self, slot: Slot) -> bool {
         if slot.0 >= self.count || self.is_taken(slot) {
             return false;
@@ -164,7 +163,8 @@ impl Slots {
         true
     }
 
-    /// Up to `n` free slots; `keep` are left over. They are given out in turn, so that each keeps its clean copy for about as long.
+    /// Takes up to `n` free slots and leaves `keep`. They are allocated round robin, so that each keeps its clean copy for about
+    /// the same time.
     pub fn take(&mut self, n: usize, keep: u32) -> Vec<Slot> {
         let n = n.min(self.usable.saturating_sub(keep) as usize);
         let mut slots = Vec::with_capacity(n);
@@ -187,34 +187,34 @@ impl Slots {
         slots
     }
 
-    /// A slot whose write was never mapped.
+    /// Returns a slot whose write was never mapped.
     pub fn give_back(&mut self, slot: Slot) {
         assert!(self.is_taken(slot) && slot.0 < self.len);
         self.taken[slot.0 as usize / 64] &= !(1 << (slot.0 % 64));
         if slot.0 >= self.count {
-            return; // given up
+            return; // removed by a shrink
         }
         self.free += 1;
         self.usable += u32::from(slot.0 < self.limit);
     }
 
-    /// The record that ends at `end` took the slot's name away.
+    /// The record that ends at `end` removed the slot's name.
     pub fn release_at(&mut self, end: Glsn, slot: Slot) {
         self.pending.push_back((end, slot));
     }
-    /// As `release_at`, of a page that is in an object with this tag now: until the slot is given out, it has a clean copy.
+    /// As `release_at`, for a page that is in an object with this tag now: until the slot is allocated, it has a clean copy.
     pub fn release_clean(&mut self, end: Glsn, slot: Slot, id: PageId, tag: Tag) {
         self.release_at(end, slot);
         self.clean.left(id, tag, slot);
     }
-    /// Of how many slots clean copies are remembered from now on.
+    /// Sets for how many slots clean copies are remembered.
     pub fn keep_clean(&mut self, slots: u32) {
         self.clean.keep(slots);
     }
     pub fn clean(&self) -> &Clean {
         &self.clean
     }
-    /// The slot does not have the page's copy, whatever was thought.
+    /// The slot does not have the page's copy, contrary to what was remembered.
     pub fn is_not_clean(&mut self, id: PageId, tag: Tag, slot: Slot) {
         if self.clean.find(id, tag) == Some(slot) {
             self.clean.taken(slot);
@@ -225,7 +225,7 @@ impl Slots {
         self.collect.push_back((end, key));
     }
 
-    /// Frees what waited for the horizon to reach `durable`. Returns how many slots became free.
+    /// Frees the slots that waited for the horizon to reach `durable`. Returns how many became free.
     pub fn settle(&mut self, durable: Glsn) -> usize {
         let mut freed = 0;
         if self.held && !crate::planted::COPIED_SLOT_REUSED.on() {
@@ -242,14 +242,14 @@ impl Slots {
         freed
     }
 
-    /// While it is held, what waits goes on waiting.
+    /// While held, pending slots stay pending.
     pub fn hold(&mut self, held: bool) {
         self.held = held;
     }
     pub fn is_held(&self) -> bool {
         self.held
     }
-    /// A bit for each slot that is in use, promised or waiting to be free.
+    /// A bit for each slot that is in use, promised or pending.
     pub fn taken(&self) -> &[u64] {
         &self.taken
     }

@@ -1,4 +1,4 @@
-//! Which slots were written since somebody looked last: a bit a slot.
+//! Slots written since the last query: a bit a slot.
 
 use crate::map::entry::Slot;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,12 +16,12 @@ impl Written {
         }
     }
 
-    /// Slots written since this was asked last, a bit each. What is written later is told the next time.
+    /// Slots written since the last call, a bit each. Later writes are reported by the next call.
     pub fn take(&self) -> Vec<u64> {
         self.0.iter().map(|word| word.swap(0, Ordering::AcqRel)).collect()
     }
 
-    /// How many there are to be told of.
+    /// The number of slots to be reported.
     pub fn count(&self) -> u32 {
         self.0.iter().map(|word| word.load(Ordering::Acquire).count_ones()).sum()
     }
