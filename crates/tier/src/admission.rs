@@ -1,15 +1,15 @@
-//! Admission to flash: what becomes of a clean page that leaves memory. A pure policy.
+//! Admission to flash: what happens to an evicted clean page. A pure policy.
 //!
-//! Only evidence of reuse buys a flash write: more than one use in memory, or an identifier that is
-//! still remembered from an earlier eviction. Everything else is remembered, not written, so a scan
-//! leaves nothing but identifiers. CloudJump III §4.1.1; the filter is S3-FIFO's.
+//! Only evidence of reuse justifies a flash write: more than one use in memory, or an identifier that the ghost list still has
+//! from an earlier eviction. Of every other page only the identifier is kept, so a scan leaves only identifiers. CloudJump III
+//! §4.1.1; the filter is S3-FIFO's.
 //!
-//! While flash has room, everything is admitted: an empty slot keeps nobody out, and a page that is not
-//! there costs a read of the volume or the store. The paper's filter begins when flash is nearly full. What came ahead and nobody
-//! asked for is not even judged (`pool/room`).
+//! While flash has free slots, everything is admitted: an empty slot has no better use, and a page that is not on flash costs a
+//! read of the volume or the store. The paper's filter begins when flash is nearly full. A prefetched page that was never used is
+//! not considered (`pool/room`).
 //!
-//! Other rules, for comparison: `filter`. Whole policies, admission and replacement together: `policy`.
-//! What the engine's queues in memory make of a sequence of uses: `memory`.
+//! Other rules, for comparison: `filter`. Whole policies, admission and replacement together: `policy`. The engine's memory
+//! queues, simulated on a sequence of uses: `memory`.
 
 mod clock;
 pub mod filter;
@@ -31,7 +31,7 @@ pub enum Admission {
 
 /// * `accesses` counts uses in memory since the page was read, the first included.
 /// * `in_ghost`: the ghost list has its identifier.
-/// * `has_room`: nobody would have to leave for it soon.
+/// * `has_room`: no page would have to be evicted for it soon.
 pub fn choose(accesses: u8, in_ghost: bool, has_room: bool) -> Admission {
     if accesses > 1 || in_ghost || has_room { Admission::Admit } else { Admission::Remember }
 }

@@ -1,14 +1,13 @@
-//! Bypass (CloudJump III §3.3): pages that are built in one go get their images on the volume at once. They pass by
-//! the log, the dirty pages and the flusher, and their maker alone waits for them: small commits never queue behind
-//! them.
+//! Bypass (CloudJump III §3.3): pages of bulk builds get their images on the volume at once. They bypass the log, the dirty pages
+//! and the flusher, and only their builder waits for them: small commits never queue behind them.
 //!
-//! What is written is nobody's until [`Bypass::publish`]: then one sync, and one map record that names the images. So
-//! a reference to such a page, logged after that, is never durable without it. A crash before leaves images in slots
-//! that are free again; whoever took the pages' numbers gives those back.
+//! Written images are unreferenced until [`Bypass::publish`]: then one sync, and one map record that names them. So a reference
+//! to such a page, logged after that, is never durable without it. A crash before leaves images in slots that are free again; the
+//! owner of the page numbers returns those.
 //!
-//! A copy stays in memory if frames are plenty.
+//! A copy stays in memory if free frames are plentiful.
 //!
-//! The pages are new: no tier has them, and no redo is of them. Nobody else knows their numbers yet.
+//! The pages are new: no tier has them, and no redo for them exists. No other thread knows their numbers yet.
 
 use crate::flush::{FlushError, Flusher};
 use crate::frame::FrameNo;
@@ -21,8 +20,8 @@ use terrace_io::disk::DiskError;
 
 /// Pages of one write.
 const BATCH: usize = 64;
-/// Pages after which what is written is synced and named, so that a sync is never about much. What has no name yet cannot sink:
-/// of a small object buffer it is a sixteenth, for several trees may be built at a time.
+/// Number of pages after which written images are synced and named, so that no sync is large. Unnamed images cannot sink: in a
+/// small object buffer they take a sixteenth, because several trees may be built at a time.
 const SYNC: usize = 1024;
 
 #[derive(Default, Debug)]
@@ -31,7 +30,7 @@ pub struct BypassCounters {
     pub syncs: AtomicU64,
 }
 
-/// The images of one builder on their way. Dropped, what is not published is forgotten and its slots are free.
+/// One builder's images in progress. On drop, unpublished images are discarded and their slots are freed.
 pub struct Bypass {
     flusher: Arc<Flusher>,
     images: AlignedBuf,
@@ -57,7 +56,7 @@ impl Bypass {
         }
     }
 
-    /// Takes a page: `fill` writes behind the header of an empty one. May write, sync and wait; no latch is held.
+    /// Adds a page: `fill` writes after the header of an empty one. May write, sync and wait; no latch is held.
     pub fn put(
         &mut self,
         id: PageId,
@@ -73,24 +72,24 @@ impl Bypass {
         let at = self.ids.len() * PAGE_SIZE;
         let image = &mut self.images[at..at + PAGE_SIZE];
         page::format(image, id, kind, level);
-        // All redo of the page is to come.
+        // All redo of the page comes later.
         page::set_lsn(image, self.flusher.redo().appended());
         fill(image);
         self.ids.push((id, kind, level));
         Ok(())
     }
 
-    /// Pages that have no slot yet: with the next one, so much room is to be asked for (`Pages::ask_room`).
+    /// Pages that have no slot yet: the space to ask for with the next one (`Pages::ask_room`).
     pub fn unwritten(&self) -> usize {
         self.ids.len() % BATCH
     }
 
-    /// Nothing is written yet, and no more than `pages` are there.
+    /// Whether nothing is written yet, and there are no more than `pages` pages.
     pub fn is_small(&self, pages: usize) -> bool {
         self.ids.len() <= pages && self.written.is_empty() && !self.has_written
     }
 
-    /// Hands over the pages that are not written yet, and forgets them.
+    /// Returns the pages that are not written yet, and forgets them.
     pub fn take_each<E>(
         &mut self,
         mut each: impl FnMut(PageId, (PageKind, u8), &[u8]) -> Result<(), E>,
@@ -124,8 +123,7 @@ impl Bypass {
         Ok(())
     }
 
-    /// Makes all pages so far durable, and then the map name them. Whatever is logged after it returns may refer to
-    /// them.
+    /// Makes all pages so far durable, and then names them in the map. Records logged after it returns may refer to them.
     pub fn publish(&mut self) -> Result<(), FlushError> {
         self.write()?;
         if self.written.is_empty() {
@@ -153,14 +151,14 @@ impl Drop for Bypass {
 }
 
 impl Flusher {
-    /// A slot for each of so many new pages.
+    /// A slot for each of `count` new pages.
     fn new_slots(&self, n: usize) -> Result<Vec<Slot>, FlushError> {
         self.stretch(n)?;
         let map = self.map();
         map.take_slots(n, map.slots_reserve()).ok_or(FlushError::Full { total: map.slots_total() })
     }
 
-    /// What a failed write or sync means: as for the flusher's own, unless the device is only full.
+    /// Handles a failed write or sync: as the flusher's own, unless the device is only full.
     pub(crate) fn disk_failed(&self, error: DiskError) -> FlushError {
         let error = FlushError::Disk(error);
         if !matches!(error, FlushError::Disk(DiskError::Full { .. })) {

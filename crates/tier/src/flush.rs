@@ -1,22 +1,20 @@
-//! The flush (W1, W2, W5): dirty pages get a durable image on the volume.
+//! The flush (W1, W2, W5): writes durable images of dirty pages to the volume.
 //!
-//! One step takes a batch of dirty pages and walks this path, a step a line, in [`Flusher::flush`]:
-//! copy under the shared latch → log durable up to the copies (invariant 1, the *global* horizon) →
-//! seal → free slots → write → one sync → map record → the flash copy is invalid, or rewritten
-//! (`write_policy`) → the frame is clean.
-//! The old slot becomes free when the map record is durable, and until then the checkpoint may not
-//! pass the page's first change ([`Flusher::oldest_bound`]).
+//! One step takes a batch of dirty pages through this path, one line a step, in [`Flusher::flush`]: copy under the shared latch →
+//! log durable up to the copies (invariant 1, the *global* horizon) → seal → free slots → write → one sync → map record → the
+//! flash copy is invalidated, or rewritten (`write_policy`) → the frame is clean. The old slot becomes free when the map record
+//! is durable, and until then the checkpoint may not pass the page's first change ([`Flusher::oldest_bound`]).
 //!
-//! A crash before the map record is durable leaves the old image named and the log to redo from; one
-//! after it, the new image. One dirty page costs one slot, not a block's room. This departs from the
-//! order of CloudJump III §4.2.3 and keeps its promise (DESIGN §3).
+//! After a crash before the map record is durable, the map names the old image and the log has the redo; after a later crash it
+//! names the new image. One dirty page costs one slot, not the space of a block. This departs from the order of CloudJump III
+//! §4.2.3 and keeps its promise (DESIGN §3).
 //!
-//! There is one flusher. Whoever wants pages flushed sets a target and waits for `progress`; but who makes the pages of a
-//! large value writes these itself (`through`).
+//! There is one flusher. A thread that wants pages flushed sets a target and waits for `progress`; but the writer of a large
+//! value's pages writes these itself (`through`).
 //!
-//! Temporary pages go their own way, past all of that ([`Flusher::spill`], in `temporary`).
+//! Temporary pages take a separate path ([`Flusher::spill`], in `temporary`).
 //!
-//! Not here: which pages (`choose`), what becomes of blocks (`sink`).
+//! Not here: which pages (`choose`), what happens to blocks (`sink`).
 
 use crate::bypass::BypassCounters;
 use crate::frame::FrameNo;
@@ -45,15 +43,15 @@ mod through;
 
 /// Pages of one batch.
 const BATCH: usize = 64;
-/// How long to rest when slots are full or the device fails, in nanoseconds.
+/// The pause when slots are full or the device fails, in nanoseconds.
 const REST: u64 = 20_000_000;
 
 /// What to flush next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Choice {
-    /// The oldest first changes: the checkpoint waits, or there are many dirty pages.
+    /// The pages with the oldest first changes: the checkpoint waits, or many pages are dirty.
     Oldest,
-    /// Those next in line for eviction: frames run low.
+    /// The pages next in line for eviction: frames are low.
     Coldest,
     Nothing,
 }
@@ -70,21 +68,21 @@ pub struct Pressure {
     pub target: Glsn,
 }
 
-/// Frames of a pool, 64 MiB, up to which its readers need more clean ones the larger it is.
+/// Pool size in frames (64 MiB) up to which readers need more clean frames the larger the pool is.
 const SMALL: usize = 4096;
 
-/// So many eighths of the frames, and of those beyond [`SMALL`] so many 32nds.
+/// Shares of the frames: this many eighths, and this many 32nds of those beyond [`SMALL`].
 pub(crate) fn share(frames: usize, eighths: usize, of_more: usize) -> usize {
     frames.min(SMALL) * eighths / 8 + frames.saturating_sub(SMALL) * of_more / 32
 }
 
-/// Dirty pages may take three eighths of the frames before they are flushed without need; of a large pool far more, for what is changed all
-/// the time, as a random index under load, is better written seldom.
+/// Dirty pages may take three eighths of the frames before they are flushed without need. In a large pool the share is far
+/// larger, because pages that change constantly, as those of a random index under load, are better written rarely.
 pub fn dirty_limit(frames: usize) -> usize {
     share(frames, 3, 28)
 }
 
-/// Pages of a batch that nobody waits for: a sync for so many more in a larger pool.
+/// Pages of a batch that no thread waits for: in a larger pool, one sync covers more pages.
 fn batch(frames: usize) -> usize {
     (frames / 32).clamp(BATCH, 4 * BATCH)
 }
@@ -124,7 +122,7 @@ pub struct FlushCounters {
     pub errors: AtomicU64,
 }
 
-/// Shared by the flusher's worker and those who ask it.
+/// State shared by the flusher's worker and the threads that wait for it.
 pub struct Flusher {
     pool: Arc<Pool>,
     map: Arc<Map>,
@@ -134,21 +132,21 @@ pub struct Flusher {
     spill: OnceLock<Arc<Spill>>,
     writes: Writes,
     target: AtomicU64,
-    /// Up to here limits of writes yield.
+    /// Up to this position, limits of writes are overridden.
     urgent: AtomicU64,
-    /// Dirty pages that limits held back when it was looked last.
+    /// Dirty pages that limits held back at the last check.
     held: AtomicUsize,
     /// Images that are mapped by a record not yet durable: (smallest first change, end of the record).
     unmapped: Mutex<VecDeque<(Glsn, Glsn)>, { Mutexes::Flush as u8 }>,
-    /// A write or sync failed: the volume is not to be trusted any more.
+    /// A write or sync failed: the volume is no longer trusted.
     failed: Mutex<Option<FlushError>, { Mutexes::Flush as u8 }>,
-    /// So often the log was too full for a batch's map records: the next batches are half as large each time.
+    /// How often in a row the log was too full for a batch's map records: each time the next batch is halved.
     tight: AtomicU32,
-    /// Where the worker copies a batch's images.
+    /// The buffer for a batch's images.
     images: Mutex<Option<AlignedBuf>, { Mutexes::Flush as u8 }>,
-    /// Where a large value's pages are copied, while nobody does.
+    /// The buffer for a large value's pages, while no writer uses it.
     through: Mutex<Vec<AlignedBuf>, { Mutexes::Flush as u8 }>,
-    /// Pages that are copied to be written and not named yet.
+    /// Pages that have been copied for a write and are not named yet.
     writing: Mutex<HashSet<PageId>, { Mutexes::Flush as u8 }>,
     /// A batch was flushed, or the flusher failed.
     pub progress: Arc<Event>,
@@ -188,12 +186,12 @@ impl Flusher {
         }
     }
 
-    /// Where temporary pages go. Set once, before the first of them is made.
+    /// Where temporary pages are written. Set once, before the first of them is created.
     pub fn set_spill(&self, spill: Arc<Spill>) {
         assert!(self.spill.set(spill).is_ok(), "the spill space is set twice");
     }
 
-    /// What becomes of copies on flash.
+    /// The policy for copies on flash.
     pub fn writes(&self) -> &Writes {
         &self.writes
     }
@@ -214,14 +212,14 @@ impl Flusher {
     pub(crate) fn redo(&self) -> &dyn Redo {
         &*self.redo
     }
-    /// A write or sync failed: the flusher gives up.
+    /// A write or sync failed: the flusher stops for good.
     pub(crate) fn fail(&self, error: FlushError) {
         self.counters.errors.fetch_add(1, Ordering::Relaxed);
         *self.failed.lock() = Some(error);
         self.progress.notify();
     }
 
-    /// Asks for everything first changed below `target` to be flushed, whatever limits tables have. Does not wait.
+    /// Requests the flush of everything first changed below `target`, overriding limits of tables. Does not wait.
     pub fn request(&self, target: Glsn) {
         let urgent = self.urgent.fetch_max(target, Ordering::AcqRel) < target;
         self.wish(target);
@@ -230,14 +228,14 @@ impl Flusher {
         }
     }
 
-    /// The same as far as limits allow.
+    /// The same within the limits of tables.
     pub fn wish(&self, target: Glsn) {
         if self.target.fetch_max(target, Ordering::AcqRel) < target {
             self.pool.flush_wanted.notify();
         }
     }
 
-    /// Why the flusher gave up, if it did: a failed write or sync is final.
+    /// Why the flusher stopped, if it did: a failed write or sync is final.
     pub fn failure(&self) -> Option<FlushError> {
         self.failed.lock().clone()
     }
@@ -264,7 +262,7 @@ impl Flusher {
         }
     }
 
-    /// One batch, if there is need. Only the worker calls it.
+    /// Flushes one batch, if needed. Only the worker calls it.
     fn step(&self) -> Step {
         if self.failed.lock().is_some() {
             return Step::Idle;
@@ -287,7 +285,7 @@ impl Flusher {
         if let Some(rest) = held.filter(|_| frames.is_empty()) {
             return Step::IdleFor(rest);
         }
-        // Its memory stays for the next batch: to map and unmap it each time disturbs all threads.
+        // Its memory is kept for the next batch: mapping and unmapping it each time slows all threads.
         let kept = self.images.lock().take().filter(|images| images.len() >= frames.len() * PAGE_SIZE);
         let mut images = kept.unwrap_or_else(|| AlignedBuf::zeroed(frames.len() * PAGE_SIZE));
         let step = self.flush_frames(frames, &mut images, for_checkpoint);
@@ -295,7 +293,7 @@ impl Flusher {
         step
     }
 
-    /// How many of so many pages to take at a time.
+    /// How many of `pages` pages to take at a time.
     fn room_for(&self, pages: usize) -> usize {
         (pages >> self.tight.load(Ordering::Relaxed).min(usize::BITS - 1)).max(1)
     }
@@ -310,7 +308,7 @@ impl Flusher {
             }
             let at = copies.len() * PAGE_SIZE;
             let copy = self.pool.copy_dirty(no, &mut images[at..at + PAGE_SIZE]);
-            // Temporary pages go another way: a batch is all of them, or none.
+            // Temporary pages take a separate path: a batch contains only temporary pages, or none.
             let first = copies.first().map(DirtyCopy::is_temporary);
             match copy.filter(|c| c.id == id && first.is_none_or(|first| first == c.is_temporary())) {
                 Some(copy) => copies.push(copy),
@@ -318,7 +316,7 @@ impl Flusher {
             }
         }
         if copies.is_empty() {
-            return Step::IdleFor(1_000_000); // all are being changed right now
+            return Step::IdleFor(1_000_000); // all of them are being changed at present
         }
         let end = copies.len() * PAGE_SIZE;
         let flushed = match self.spill.get().filter(|_| copies[0].is_temporary()) {
@@ -332,14 +330,15 @@ impl Flusher {
                 self.progress.notify();
                 Step::Worked
             }
-            // Nor is a log that is full: nothing was mapped, and what it waits for will move on. Fewer pages may find room meanwhile.
+            // A full log is no failure either: nothing was mapped, and log space will be freed. A smaller batch may fit
+            // meanwhile.
             Err(FlushError::Map(MapError::Log(LogError::Full { .. }))) => {
                 self.tight.fetch_add(1, Ordering::Relaxed);
                 self.counters.full.fetch_add(1, Ordering::Relaxed);
                 self.progress.notify();
                 Step::IdleFor(REST)
             }
-            // The device being full is no fault: nothing was mapped, and sinking makes room.
+            // A full device is no failure: nothing was mapped, and sinking frees slots.
             Err(FlushError::Full { .. } | FlushError::Disk(DiskError::Full { .. })) => {
                 self.map.slots_wanted.notify();
                 self.counters.full.fetch_add(1, Ordering::Relaxed);
@@ -358,7 +357,7 @@ impl Flusher {
         }
     }
 
-    /// The flush of a batch, from copies to clean frames. In a full object buffer, of as many as have room.
+    /// Flushes a batch, from copies to clean frames. In a full object buffer, only the copies that get a slot.
     fn flush(
         &self,
         mut copies: Vec<DirtyCopy>,
@@ -406,8 +405,8 @@ impl Flusher {
         Ok(())
     }
 
-    /// A free slot for each copy. Copies that get none leave the batch, and their images with them:
-    /// a page that has no slot yet leaves the reserve to those whose rewriting gives one back.
+    /// Takes a free slot for each copy. Copies that get none leave the batch, with their images: a page that has no slot yet
+    /// leaves the reserve to pages whose rewriting frees one.
     fn find_room(&self, copies: &mut Vec<DirtyCopy>, images: &mut [u8]) -> Result<Vec<Slot>, DiskError> {
         self.stretch(copies.len())?;
         let has_slot =
@@ -432,7 +431,7 @@ impl Flusher {
         Ok(slots)
     }
 
-    /// Lets the object buffer's file grow until `n` new images find room, if the device has it.
+    /// Lets the object buffer's file grow until `n` new images fit, if the device has space.
     pub fn stretch(&self, n: usize) -> Result<(), DiskError> {
         let total = self.map.slots_total();
         let wanted = n as u32 + self.map.slots_reserve();
@@ -450,7 +449,7 @@ impl Flusher {
     }
 }
 
-/// The worker's face of the flusher.
+/// The flusher as a worker.
 pub struct FlushWorker(pub Arc<Flusher>);
 
 impl Worker for FlushWorker {

@@ -329,7 +329,7 @@ impl Map {
         self.inner.read().slots.free()
     }
 
-    /// Bytes of memory: of the used parts of the map's pages, and of the record of clean copies.
+    /// Memory in bytes: the map's pages, in their used parts, and the record of clean copies.
     pub fn bytes(&self) -> u64 {
         let inner = self.inner.read();
         let of_page = |page: &MapPage| (size_of::<MapPage>() + page.image.size()) as u64;

@@ -175,7 +175,8 @@ impl ObjectBuffer {
         Ok(there)
     }
 
-    /// Writes one image from `images` to each slot of a slab's file, which has room for them: this one's, or a copy's. Not durable yet.
+    /// Writes one image from `images` to each slot of a slab's file that is long enough: this volume's, or a copy's. Not durable
+    /// yet.
     pub fn write_images(file: &dyn File, slots: &[Slot], images: &[u8]) -> Result<(), DiskError> {
         let mut ops = Vec::new();
         let (mut rest, mut images) = (slots, images);

@@ -1,16 +1,17 @@
-//! Write policies: what becomes of a page's copy on flash when the page is flushed. CloudJump III §4.1.2.
+//! Write policies: what happens to a page's copy on flash when the page is flushed. CloudJump III §4.1.2.
 //!
 //! * **Clean-write**: the copy is invalidated. The least wear; the page's next eviction may bring it back.
-//! * **Dual-write**: the copy is rewritten with what was flushed, so the page stays on flash. Only a page that flash has is rewritten:
-//!   what is admitted is decided at eviction, and nowhere else.
+//! * **Dual-write**: the copy is rewritten with the flushed image, so the page stays on flash. Only a page that flash has is
+//!   rewritten: admission is decided at eviction, and nowhere else.
 //! * **Single-write**: the page is written to its spill space and nowhere else (`temporary`).
 //!
-//! Temporary pages are written once; for all others the table's word counts, then the instance's. `Auto`, the default of both, is
-//! the paper's rule: clean under normal load; dual while the flush persists pages for a checkpoint, which come in the order of their changes and not of
-//! their coldness, so what flash has of them is as much wanted as before. Not while flash is behind with its writes.
+//! Temporary pages are written once. For all other pages the table's policy applies, then the instance's. `Auto`, the default of
+//! both, is the paper's rule: clean-write under normal load; dual-write while the flush persists pages for a checkpoint. These
+//! pages come in the order of their changes and not of their coldness, so their copies on flash are as useful as before. No
+//! dual-write while flash is behind with its writes.
 //!
-//! Whatever is chosen, an image on flash is served only if its tag is the map's: the map and the log decide, and a crash between the
-//! steps leaves at most a copy that nobody is given.
+//! Under every policy, an image on flash is served only if its tag is the map's: the map and the log decide, and a crash between
+//! the steps leaves at most a copy that is never served.
 
 use crate::by_space::{BySpace, add};
 use crate::flush::Flusher;
@@ -19,11 +20,11 @@ use crate::quota::{Rules, Table};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// What a table, or the instance, says.
+/// The policy option of a table, or of the instance.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 #[repr(u8)]
 pub enum WritePolicy {
-    /// Of a table: as the instance. Of the instance: as `Auto`.
+    /// For a table: as the instance. For the instance: as `Auto`.
     #[default]
     Default = 0,
     Auto = 1,
@@ -38,7 +39,7 @@ impl WritePolicy {
     pub fn numbered(number: u8) -> Option<WritePolicy> {
         WritePolicy::ALL.get(usize::from(number)).copied()
     }
-    /// What holds for a table that says this, in an instance that says `all`.
+    /// The effective policy of a table with this option, in an instance whose option is `all`.
     pub fn in_force(self, all: WritePolicy) -> WritePolicy {
         [self, all].into_iter().find(|said| *said != WritePolicy::Default).unwrap_or(WritePolicy::Auto)
     }
@@ -52,7 +53,7 @@ impl WritePolicy {
     }
 }
 
-/// What is done with one page.
+/// The action for one page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Write {
     Clean,
@@ -60,13 +61,13 @@ pub enum Write {
     Single,
 }
 
-/// What the choice depends on.
+/// The inputs of the choice.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Circumstances {
     pub temporary: bool,
     /// The flush is for a checkpoint that waits.
     pub for_checkpoint: bool,
-    /// Flash is behind with what it is to write.
+    /// Flash is behind with its writes.
     pub flash_is_behind: bool,
 }
 
@@ -81,7 +82,7 @@ pub fn choose(table: WritePolicy, all: WritePolicy, now: Circumstances) -> Write
     }
 }
 
-/// Pages of a space that were flushed, by what was done.
+/// Flushed pages of a space, by action.
 #[derive(Default, Debug)]
 pub struct WriteCounts {
     pub clean: AtomicU64,
@@ -90,7 +91,7 @@ pub struct WriteCounts {
     pub single: AtomicU64,
 }
 
-/// The policies of an instance at work.
+/// An instance's write policies in use.
 #[derive(Default)]
 pub struct Writes {
     all: AtomicU8,
@@ -102,7 +103,7 @@ impl Writes {
     pub fn set_rules(&self, rules: Arc<Rules>) {
         assert!(self.rules.set(rules).is_ok(), "the rules are set twice");
     }
-    /// For all tables that say nothing, from the next batch on.
+    /// Sets the policy of all tables without their own, from the next batch on.
     pub fn set(&self, policy: WritePolicy) {
         self.all.store(policy as u8, Ordering::Relaxed);
     }
@@ -117,7 +118,7 @@ impl Writes {
     pub(crate) fn limiting(&self, space: SpaceId) -> Option<Arc<Table>> {
         self.rules.get()?.limiting_writes(space)
     }
-    /// Tables whose writes are limited: each once or more.
+    /// Tables whose writes are limited: each at least once.
     pub(crate) fn each_limiting(&self, each: impl Fn(&Table)) {
         let all = self.rules.get().filter(|rules| rules.limit_writes()).map(|rules| rules.all());
         all.iter().flatten().for_each(|(_, rule)| each(&rule.table));
@@ -126,7 +127,7 @@ impl Writes {
         let rule = self.rules.get().and_then(|rules| rules.of(space));
         rule.map_or(WritePolicy::Default, |rule| rule.table.rule.write)
     }
-    /// What holds for the space, by name.
+    /// The effective policy of the space, by name.
     pub fn in_force(&self, space: SpaceId) -> &'static str {
         if space.is_temporary() { "single" } else { self.said_of(space).in_force(self.all()).name() }
     }
@@ -134,7 +135,7 @@ impl Writes {
     pub(crate) fn count_clean(&self, space: SpaceId) {
         add(&self.by_space.of(space).clean, 1);
     }
-    /// So many pages were flushed to the spill space alone.
+    /// This number of pages was flushed to the spill space alone.
     pub(crate) fn count_single(&self, space: SpaceId) {
         add(&self.by_space.of(space).single, 1);
     }

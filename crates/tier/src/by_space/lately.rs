@@ -1,7 +1,7 @@
-//! How often something happened lately: in the last hour and what has begun of the next five minutes.
+//! Recent event counts: over the last hour and the current five minutes.
 //!
-//! Twelve slices of five minutes, and the one that is not over. A slice is forgotten when time has come to it again, by
-//! who counts or who asks then: nobody has to look at the clock in between.
+//! Twelve slices of five minutes, and the current one. A slice is cleared when its time comes round again, by the next thread
+//! that counts or queries: no timer is needed.
 
 use parking_lot::Mutex;
 use terrace_io::clock::Nanos;
@@ -14,7 +14,7 @@ pub struct Lately(Mutex<Slices>);
 
 #[derive(Default, Debug)]
 struct Slices {
-    /// The number of the newest.
+    /// The number of the newest slice.
     newest: u64,
     counts: [u32; SLICES],
 }
@@ -37,7 +37,7 @@ impl Lately {
         slices.counts[at] = slices.counts[at].saturating_add(1);
     }
 
-    /// So often in the time that [`covered`] says.
+    /// The count for the time that [`covered`] returns.
     pub fn count(&self, now: Nanos) -> u64 {
         let mut slices = self.0.lock();
         slices.come_to(now);
@@ -45,7 +45,7 @@ impl Lately {
     }
 }
 
-/// The time that counts of `now` are about, in nanoseconds, if all began at `since`: 60 to 65 minutes at the most.
+/// The time that the counts at `now` cover, in nanoseconds, if counting began at `since`: 60 to 65 minutes at most.
 pub fn covered(now: Nanos, since: Nanos) -> Nanos {
     let all = (SLICES as Nanos - 1) * SLICE + now % SLICE;
     all.min(now.saturating_sub(since))

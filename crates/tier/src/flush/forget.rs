@@ -1,22 +1,24 @@
-//! Pages that were freed: no image of them is needed any more, so none is written, and those that there are go.
+//! Freed pages: no image of them is needed any more, so none is written, and existing images are released.
 //!
-//! A crash may take the record that freed a page with it, and then the page is what it was. So nothing of it may be lost for good before that
-//! record is durable:
-//! * the map's record that takes the image's name away follows it in the log, and is durable only with all before it; the slot
+//! A crash may lose the record that freed a page, and then the page has its content as before. So nothing of it may be lost for
+//! good before that record is durable:
+//! * the map record that removes the image's name follows it in the log, and is durable only with everything before it; the slot
 //!   becomes free when it is (`map::slots`);
 //! * a dirty page becomes clean at once, but its first change bounds the checkpoint until both records are durable
-//!   ([`Flusher::oldest_bound`]), as that of an image does whose name is not durable yet.
+//!   ([`Flusher::oldest_bound`]), as it does for an image whose name is not durable yet.
 //!
-//! Redo that a later crash finds for such a page is applied to nothing; so the last record that makes the page anew must be in the
-//! log if any after it is. That is so of pages that are written in one mini-transaction, or past the log, and never changed: those of large values,
-//! and of builds that go back; and of those that the freeing itself makes anew: of trees and of undo.
+//! Redo that a later crash finds for such a page is applied to an empty image; so the last record that formats the page must be
+//! in the log if any record after it is. That holds for pages that are written in one mini-transaction, or past the log, and
+//! never changed: those of large values, and of builds that are rolled back; and for pages that the freeing itself formats: those
+//! of trees and of undo.
 //!
-//! A page that is not in memory is known by where its image was when it was freed ([`Freed::Below`]): who uses it anew has its image
-//! elsewhere, for a slot or an object's key is not given out again before this one's name is durably gone.
+//! A page that is not in memory is identified by the location of its image when it was freed ([`Freed::Below`]): if the page is
+//! reused its image is elsewhere, because a slot or an object's key is not allocated again before the old name is durably
+//! removed.
 //!
-//! The page may be used anew at any time. It is then latched, and has another LSN when it is not any more. So whoever has its latch,
-//! shared, and finds the LSN that it had when it was freed, knows that nobody has used it, and that nobody will until he lets go. And
-//! while nobody else writes the page ([`Writing`]), no older image of it is on its way to a slot.
+//! The page may be reused at any time. It is then latched, and has another LSN afterwards. So a thread that holds its shared
+//! latch and finds the LSN that the page had when it was freed knows that it was not reused, and will not be until the latch is
+//! released. And while no other thread writes the page ([`Writing`]), no older image of it is on its way to a slot.
 
 use super::Flusher;
 use super::through::Writing;
@@ -28,9 +30,9 @@ use crate::redo::Urgency;
 
 /// A page that was freed.
 pub enum Freed {
-    /// In memory, and the LSN that it had then.
+    /// In memory, with its LSN at the time.
     Here { pin: Pin, lsn: Glsn },
-    /// Not in memory, and where its image was then. Nobody had changed it since that was written.
+    /// Not in memory, with the location of its image. The page had not changed since that was written.
     Below { id: PageId, home: Home },
 }
 
@@ -44,12 +46,12 @@ impl Freed {
 }
 
 impl Flusher {
-    /// Lets go what there is of pages that a mini-transaction freed whose range ended at `end`, as far as nobody writes them or
-    /// uses them anew. May wait for log space; no latch is held.
+    /// Releases the images of pages freed by a mini-transaction whose range ended at `end`, except those that another thread
+    /// writes or has reused. May wait for log space; no latch is held.
     pub fn forget(&self, freed: &[Freed], end: Glsn) {
-        // Before others are kept from writing them: that may be what log space waits for.
+        // Before other threads are kept from writing them: log space may depend on those writes.
         let Ok(mut room) = self.map.room_to_clear(freed.len(), Urgency::Reserve) else {
-            return; // the log has stopped, or is full: they stay until they are used anew
+            return; // the log has stopped, or is full: the images stay until their pages are reused
         };
         let mut writing = Writing::new(self);
         let freed: Vec<&Freed> = freed.iter().filter(|page| writing.begin(page.id())).collect();
@@ -61,7 +63,7 @@ impl Flusher {
                     gone.push((pin.id(), None));
                 }
                 Freed::Here { .. } => {}
-                // Used anew already, perhaps: then what it had below is its place.
+                // It may have been reused already: then its location below belongs to the new content.
                 Freed::Below { id, home } if !self.pool.has(*id) => gone.push((*id, Some(*home))),
                 Freed::Below { .. } => {}
             }

@@ -1,12 +1,13 @@
-//! A table's limit of writes to the volume, at work.
+//! Applies a table's limit of writes to the volume.
 //!
-//! The flusher never waits for tokens. Pages of a table that has none left stay dirty, others are flushed past them, and it
-//! comes back when there are tokens. Who writes pages of his own (a large value, a build in bulk) waits before he copies or
-//! takes anything: he holds no latch, no slot and no page that others could want to write.
+//! The flusher never waits for tokens. Pages of a table without tokens stay dirty, other pages are flushed past them, and the
+//! flusher returns to them when there are tokens. A thread that writes its own pages (a large value, a bulk build) waits before
+//! it copies or takes anything: it holds no latch, no slot and no page that other threads could want to write.
 //!
-//! A limit yields to need, and what is written beyond it is counted (`Table::over`): where somebody waits for pages to be flushed up to
-//! a position (`Flusher::request`: the log's room, slots, an orderly end), and where half of the frames are dirty. Before it comes to
-//! that those who change the table's rows are slowed (the engine's `pace`), so it comes to it by what others do, or not at all.
+//! A limit is overridden by need, and pages written beyond it are counted (`Table::over`): when a thread waits for pages to be
+//! flushed up to a position (`Flusher::request`: log space, slots, a clean shutdown), and when half of the frames are dirty.
+//! Before that, writers of the table's rows are throttled (the engine's `pace`), so that it happens because of other tables'
+//! writes, or not at all.
 
 use super::{FlushError, Flusher};
 use crate::below::Tier;
@@ -21,18 +22,19 @@ use terrace_io::cancel::Cancel;
 use terrace_io::clock::Nanos;
 use terrace_io::observe;
 
-/// Tokens come one by one, and a sync is for many pages: those of so long at the least, in nanoseconds. Less than a bucket holds.
+/// Tokens arrive one by one, and one sync serves many pages: wait at least for this time's worth of tokens, in nanoseconds. Less
+/// than a bucket holds.
 const REST_MIN: Nanos = 50_000_000;
-/// How often one who waits looks whether the limit yields.
+/// How often a waiting writer checks whether the limit is overridden.
 const LOOK: Nanos = 20_000_000;
 const PAGE: u64 = PAGE_SIZE as u64;
 
-/// Dirty pages from which on no limit holds any back: those who change rows wait at a few more.
+/// Number of dirty pages from which on limits are overridden: row writers are stopped slightly above it.
 pub fn yields_at(frames: usize) -> usize {
     super::share(frames, 4, 29)
 }
 
-/// What a table has left in one choice.
+/// The tokens that a table has left in one choice.
 struct Left {
     table: Arc<Table>,
     pages: u64,
@@ -49,9 +51,9 @@ pub(super) struct Turns<'f> {
     spaces: HashMap<SpaceId, Option<u32>>,
     urgent: Glsn,
     target: Glsn,
-    /// Dirty pages that are so many too many that no limit holds them.
+    /// So many pages are dirty that limits are overridden.
     beyond: usize,
-    /// There are many dirty pages beside those that are held back.
+    /// Many pages are dirty in addition to those held back.
     crowded: bool,
 }
 
@@ -80,7 +82,7 @@ impl<'f> Turns<'f> {
         let id = table.as_ref().map(|table| table.id);
         self.spaces.insert(space, id);
         if let Some(table) = table {
-            // A batch of what has come since, not a sync for each token.
+            // Wait for a batch's worth of tokens, instead of one sync a token.
             let due = table.write_wait(Tier::Volume, self.now.saturating_sub(REST_MIN)) == 0;
             let pages = if due { table.write_room(Tier::Volume, self.now, PAGE) } else { 0 };
             self.tables.entry(table.id).or_insert(Left { table, pages, held: 0 });
@@ -88,8 +90,8 @@ impl<'f> Turns<'f> {
         id
     }
 
-    /// Of the oldest pages. As long as pages are held back there are many, and some are older than what is asked for: that is no reason to flush
-    /// others' before their time.
+    /// Chooses from the oldest pages. While pages are held back many are dirty, and some are older than the requested position:
+    /// that is no reason to flush other tables' pages early.
     pub fn admits(&mut self, id: PageId, first: Glsn) -> bool {
         if !self.any {
             return true;
@@ -100,7 +102,7 @@ impl<'f> Turns<'f> {
         }
     }
 
-    /// Of those that are evicted next.
+    /// Chooses from the pages that are evicted next.
     pub fn admits_cold(&mut self, id: PageId, first: Glsn) -> bool {
         let limiting = if self.any { self.limiting(id.space) } else { None };
         limiting.is_none_or(|table| self.admits_of(table, first))
@@ -111,14 +113,14 @@ impl<'f> Turns<'f> {
         let has_room = left.pages > 0;
         left.pages = left.pages.saturating_sub(1);
         let urgent = first < self.urgent;
-        // Where limits yield it is still who changes the table's rows that is slowed.
+        // When limits are overridden, row writers of the table are still throttled.
         left.held += u64::from(!has_room && !urgent);
         let yields = !has_room && !urgent && self.beyond > 0;
         self.beyond -= usize::from(yields);
         has_room || urgent || yields
     }
 
-    /// Shows what is held back. Returns how long until some of it may be written; None: nothing is held back.
+    /// Reports what is held back. Returns how long until some of it may be written; None: nothing is held back.
     pub fn end(self) -> Option<Nanos> {
         let mut all = 0;
         self.flusher.writes.each_limiting(|table| {
@@ -137,14 +139,14 @@ impl<'f> Turns<'f> {
 }
 
 impl Flusher {
-    /// The oldest dirty pages that may be written, and how long until more may.
+    /// The oldest dirty pages that may be written, and how long until more may be.
     pub(super) fn oldest_in_turn(&self, max: usize) -> (Vec<FrameNo>, Option<Nanos>) {
         let mut turns = Turns::new(self);
         let frames = self.pool.oldest_dirty_frames_that(max, |id, first| turns.admits(id, first));
         (frames, turns.end())
     }
 
-    /// The same of those that are evicted next.
+    /// The same for the pages that are evicted next.
     pub(super) fn coldest_in_turn(&self, max: usize) -> (Vec<FrameNo>, Option<Nanos>) {
         let mut turns = Turns::new(self);
         let mut frames = self.pool.cold_dirty_frames(max);
@@ -155,13 +157,13 @@ impl Flusher {
         (frames, turns.end())
     }
 
-    /// Nothing is wanted of the flusher: nothing is held back.
+    /// The flusher has nothing to do: nothing is held back.
     pub(super) fn holds_nothing_back(&self) {
         self.held.store(0, Ordering::Relaxed);
         self.writes.each_limiting(|table| table.pages_held.store(0, Ordering::Relaxed));
     }
 
-    /// Whether so many pages are dirty that no limit holds.
+    /// Whether so many pages are dirty that limits are overridden.
     fn yields_to_all(&self) -> bool {
         self.pool.dirty_frames() > yields_at(self.pool.frames_in_circulation())
     }
@@ -173,8 +175,9 @@ impl Flusher {
         }
     }
 
-    /// Waits until the space's table may write to the volume, and says how many pages at once; takes nothing. The caller holds no
-    /// latch, and no page or slot that another could want. Who comes to an end whatever happens waits until `killed` is asked.
+    /// Waits until the space's table may write to the volume, and returns how many pages it may write at once; takes no tokens.
+    /// The caller holds no latch, and no page or slot that another thread could want. A caller that cannot be cancelled waits
+    /// until `killed` is requested.
     pub(crate) fn wait_to_write(&self, space: SpaceId, killed: Option<&Cancel>) -> Result<usize, FlushError> {
         let world = &self.pool.world;
         let since = world.clock.now();

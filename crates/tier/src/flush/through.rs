@@ -1,11 +1,11 @@
-//! Write-through (CloudJump III §3.3): pages of large values, whose content no log has, are written to the volume by who
-//! made them. They never queue behind other dirty pages, and the log's writer never behind them.
+//! Write-through (CloudJump III §3.3): pages of large values, whose content is not in the log, are written to the volume by the
+//! thread that created them. They never queue behind other dirty pages, and the log writer never behind them.
 //!
-//! The pages are as all dirty pages are: latched when made, dated by the log, and the flusher may take them first. What is
-//! named stands in the log behind the record that made the page, so a name is never durable without that record.
+//! The pages are treated like all dirty pages: latched when created, stamped with LSNs, and the flusher may write them first. The
+//! map record follows the record that created the page in the log, so a name is never durable without that record.
 //!
-//! Whoever copies a page to write it keeps others from writing it ([`Writing`]) until the map names the image: of two
-//! images of one page that are on their way at a time, the older one could be named last.
+//! A thread that copies a page to write it excludes other writers of it ([`Writing`]) until the map names the image: if two
+//! images of one page were being written at a time, the older one could be named last.
 
 use super::{FlushError, Flusher};
 use crate::map::entry::Slot;
@@ -21,10 +21,10 @@ use terrace_io::clock::Nanos;
 
 /// Pages of one write.
 const BATCH: usize = 64;
-/// How often a waiter looks again, in nanoseconds.
+/// The interval at which a waiting thread checks again, in nanoseconds.
 const LOOK: Nanos = 5_000_000;
 
-/// Pages that somebody writes, kept from others until this is dropped.
+/// Pages that a thread writes, closed to other writers until this is dropped.
 pub(super) struct Writing<'f> {
     flusher: &'f Flusher,
     ids: Vec<PageId>,
@@ -35,7 +35,7 @@ impl<'f> Writing<'f> {
         Writing { flusher, ids: Vec::new() }
     }
 
-    /// False: somebody writes the page already. Called before the page is copied.
+    /// Returns false if another thread writes the page already. Called before the page is copied.
     pub(super) fn begin(&mut self, id: PageId) -> bool {
         let free = self.flusher.writing.lock().insert(id);
         if free {
@@ -59,7 +59,7 @@ impl Drop for Writing<'_> {
     }
 }
 
-/// Images that are written and not named. Dropped, their slots are free again.
+/// Images that are written and not named. On drop, their slots are freed.
 struct Written<'f> {
     flusher: &'f Flusher,
     pages: Vec<(DirtyCopy, Slot, Tag)>,
@@ -72,24 +72,25 @@ impl Drop for Written<'_> {
     }
 }
 
-/// What there is to do for a page.
+/// The state of a page with regard to its write.
 enum Found {
-    /// Its image is durable and named, or nobody needs it any more.
+    /// Its image is durable and named, or is not needed any more.
     Done,
-    /// Somebody writes it, or changes it now.
+    /// Another thread writes or changes it now.
     Busy,
     Copied(DirtyCopy),
 }
 
 impl Flusher {
-    /// Makes these pages of large values durable, and then the map name them, as far as they are not yet. What is logged
-    /// after it returns may count on their content. Waits, while no slot is free up to `patience` nanoseconds, or until
-    /// it is cancelled; no latch is held.
+    /// Makes those of these pages of large values durable, and named by the map, that are not yet. Records logged after it
+    /// returns may rely on their content. Waits while no slot is free, up to `patience` nanoseconds or until cancelled; no latch
+    /// is held.
     pub fn write_through(&self, pages: &[PageId], patience: Nanos) -> Result<(), FlushError> {
         self.write_through_until(pages, patience, None)
     }
 
-    /// The same for who comes to an end whatever happens, as a commit: when `killed` is asked, limits of tables yield to him.
+    /// The same for an operation that cannot be cancelled, as a commit: when `killed` is requested, limits of tables are
+    /// overridden for it.
     pub fn write_through_until(
         &self,
         pages: &[PageId],
@@ -114,7 +115,7 @@ impl Flusher {
                 since = clock.now();
             }
             if !busy {
-                continue; // who is left has a limit, and waits for that
+                continue; // the remaining pages are limited, and wait for their tokens
             }
             if clock.now() - since > patience {
                 return Err(FlushError::Full { total: self.map.slots_total() });
@@ -132,8 +133,8 @@ impl Flusher {
         Ok(())
     }
 
-    /// One round: up to `max` pages of the first one's space, and all that no limit holds. Returns those that are not written yet,
-    /// and whether one could not be, though it was its turn.
+    /// One round: up to `max` pages of the first one's space, and all pages without a limit. Returns the pages not written yet,
+    /// and whether one could not be written although it may be.
     fn write_in_turn(&self, pages: Vec<PageId>, max: usize) -> Result<(Vec<PageId>, bool), FlushError> {
         let (first, mut of_first) = (pages[0].space, max);
         let mut limited: HashMap<SpaceId, bool> = HashMap::new();
@@ -156,7 +157,7 @@ impl Flusher {
         let kept = self.through.lock().pop();
         let mut images = kept.unwrap_or_else(|| AlignedBuf::zeroed(BATCH * PAGE_SIZE));
         let mut left = Vec::new();
-        // The order counts: what is written is given back, or clean, before others may write the pages.
+        // The order matters: written pages are freed, or clean, before other threads may write them.
         let mut writing = Writing::new(self);
         let mut written = Written { flusher: self, pages: Vec::with_capacity(pages.len()) };
         for pages in pages.chunks(BATCH) {
@@ -198,7 +199,7 @@ impl Flusher {
         Ok(left)
     }
 
-    /// A copy of the page, if it is one of a large value and dirty.
+    /// A copy of the page, if it belongs to a large value and is dirty.
     fn copy_of(&self, id: PageId, writing: &mut Writing<'_>, image: &mut [u8]) -> Found {
         if !writing.begin(id) {
             return Found::Busy;
@@ -215,7 +216,7 @@ impl Flusher {
                     Some(copy) if PageRef::new(image).kind() == PageKind::Overflow as u8 => {
                         Found::Copied(copy)
                     }
-                    // It was given back meanwhile: its change went back.
+                    // It was freed meanwhile: its change was rolled back.
                     Some(_) => Found::Done,
                     None if is_dirty => Found::Busy,
                     None => Found::Done,
@@ -228,7 +229,7 @@ impl Flusher {
         found
     }
 
-    /// Syncs what is written, and names it.
+    /// Syncs the written images, and publishes them in the map.
     fn name(&self, written: &mut Written<'_>) -> Result<(), FlushError> {
         if !planted::BYPASS_NOT_SYNCED.on() {
             self.buffer.sync().map_err(|error| self.disk_failed(error))?;
@@ -243,7 +244,7 @@ impl Flusher {
             self.charge(of_space[0].0.id.space, of_space.len() as u64);
         }
         for (copy, ..) in &pages {
-            // A new page's number may have had a copy there.
+            // The number of a new page may have had a copy there.
             if let Some(flash) = self.flash() {
                 flash.invalidate(copy.id);
             }
