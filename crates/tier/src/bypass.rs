@@ -151,7 +151,7 @@ impl Drop for Bypass {
 }
 
 impl Flusher {
-    /// A slot for each of `count` new pages.
+    /// A slot for each of `n` new pages.
     fn new_slots(&self, n: usize) -> Result<Vec<Slot>, FlushError> {
         self.stretch(n)?;
         let map = self.map();

@@ -1,14 +1,14 @@
-//! Temporary pages: those of temporary tables, of their undo and of their catalog. They live in memory and, as far as that has no
-//! room for them, in a spill space of their own: a file on local flash, outside of what the BPE's CLOCK may evict; on the volume
-//! where there is no flash, or flash has failed. CloudJump III §4.1.2 calls it single-write.
+//! Temporary pages: those of temporary tables, of their undo and of their catalog. They live in memory. Those that do not fit are
+//! in a spill space: a file on local flash, outside of what the BPE's CLOCK may evict; or on the volume if there is no flash, or
+//! if flash has failed. CloudJump III §4.1.2 calls it single-write.
 //!
-//! No log record, no map record, no sync, no recovery: the next start removes the file. So a page keeps its slot for life and is
-//! written in place. Here are the three faces of it: [`Unlogged`] instead of the log, [`Room`] instead of the object buffer's slots,
-//! [`Spill`] instead of map, slab and flash.
+//! There is no log record, no map record, no sync, no recovery: the next start removes the file. So a page keeps its slot for
+//! life and is written in place. This file has the three substitutes: [`Unlogged`] for the log, [`Room`] for the object buffer's
+//! slots, [`Spill`] for map, slab and flash.
 //!
-//! One flusher writes, and takes slots. A page is read only while it is not in memory, and written only while it is: so nobody reads a
-//! slot that is being written. Locks: `reading`, shared, over a read; `slots`, for memory work only; `files`, over growing and shrinking a
-//! file.
+//! Only the flusher writes, and takes slots. A page is read only while it is not in memory, and written only while it is: so no
+//! thread reads a slot that is being written. Locks: `reading`, shared, during a read; `slots`, for memory work only; `files`,
+//! while a file grows or shrinks.
 
 mod files;
 mod flush;
@@ -30,14 +30,14 @@ use terrace_io::lock::{Mutex, Mutexes, RwLock, RwLocks};
 
 /// The file's name, on flash and on the volume.
 pub const FILE: &str = "temporary";
-/// The file grows in steps of so many slots, 16 MiB; on a device that has no more, down to so many. It shrinks when it has two
-/// steps more than it needs.
+/// The file grows in steps of this many slots (16 MiB); if the device has no space for that, down to the second number. It
+/// shrinks when it has two steps more than needed.
 const GROWTH: u32 = 1024;
 const GROWTH_MIN: u32 = 16;
-/// Temporary pages may fill this part of the frames before room for all of them is taken on a device.
+/// Temporary pages may fill this part of the frames before space for all of them is taken on a device.
 const IN_MEMORY: usize = 8;
-/// More room on the device than is asked for, in pages: who was promised room may not have made the pages yet when the next one
-/// asks. So many in all may be between promise and page.
+/// Additional space to ask for on the device, in pages: a client that was promised space may not have created its pages yet when
+/// the next one asks. This bounds the pages that are promised and not created.
 const BETWEEN: u64 = 512;
 
 /// How much of a space is spilled.
@@ -53,25 +53,26 @@ pub struct SpillCounters {
     pub read: AtomicU64,
     /// Writes that failed on flash, after which the volume is used.
     pub errors: AtomicU64,
-    /// Pages that were refused because temporary tables have all that they may.
+    /// Pages refused because temporary tables have reached their limit.
     pub full: AtomicU64,
 }
 
 /// The spill space.
 pub struct Spill {
     slots: Mutex<Slots, { Mutexes::Temporary as u8 }>,
-    /// Held by who reads, from when it knows where.
+    /// Held, shared, by a reader from the look-up of the page's slot to the end of the read.
     reading: RwLock<(), { RwLocks::Temporary as u8 }>,
-    /// Flash, if there is, and the volume.
+    /// Flash, if the instance has it, and the volume.
     files: Mutex<Vec<Place>, { Mutexes::Temporary as u8 }>,
-    /// Flash has failed, or there is none: new slots are on the volume. Changed with `slots` locked, whose numbers are the tier's.
+    /// Flash has failed, or there is none: new slots are on the volume. Changed with `slots` locked, because slot numbers belong
+    /// to one tier's file.
     on_volume: AtomicBool,
-    /// Temporary pages that there may be, in memory and spilled.
+    /// Maximum number of temporary pages, in memory and spilled.
     max: AtomicU64,
     pub counters: SpillCounters,
 }
 
-/// Removes what a former run left. What a dead flash keeps of it is its own matter.
+/// Removes the file of an earlier run. A failure on dead flash is ignored.
 pub fn remove_left(flash: Option<&dyn Disk>, volume: &dyn Disk) -> Result<(), DiskError> {
     if planted::SPILL_LEFT.on() {
         return Ok(());
@@ -83,7 +84,7 @@ pub fn remove_left(flash: Option<&dyn Disk>, volume: &dyn Disk) -> Result<(), Di
 }
 
 impl Spill {
-    /// `max` bounds the temporary pages that there may be.
+    /// `max` bounds the number of temporary pages.
     pub fn new(flash: Option<Arc<dyn Disk>>, volume: Arc<dyn Disk>, max: u64) -> Spill {
         let place = |disk, tier| Place { disk, tier, file: None, grown: 0 };
         let on_volume = flash.is_none();
@@ -108,7 +109,7 @@ impl Spill {
     pub fn used(&self) -> u64 {
         self.slots.lock().used
     }
-    /// Bytes that the files have.
+    /// The size of the files in bytes.
     pub fn file_bytes(&self) -> u64 {
         self.files.lock().iter().map(|place| u64::from(place.grown) * PAGE_SIZE as u64).sum()
     }
@@ -129,7 +130,7 @@ impl Spill {
         if self.on_volume.load(Ordering::Acquire) { Tier::Volume } else { Tier::Flash }
     }
 
-    /// The file on the tier; made if need be.
+    /// The file on the tier, created if needed.
     fn file(&self, tier: Tier) -> Result<Arc<dyn File>, DiskError> {
         let mut files = self.files.lock();
         let place = files.iter_mut().find(|place| place.tier == tier);
@@ -139,7 +140,7 @@ impl Spill {
         }
     }
 
-    /// Makes room on the device for so many slots, or as the last resort says that it is full.
+    /// Grows the file to this number of slots, or fails because the device is full.
     fn grow(&self, tier: Tier, slots: u32) -> Result<(), DiskError> {
         let mut files = self.files.lock();
         let Some(place) = files.iter_mut().find(|place| place.tier == tier) else { return Ok(()) };
@@ -156,7 +157,7 @@ impl Spill {
         Ok(())
     }
 
-    /// Makes sure that so many pages find room. A flash that fails is left for the volume.
+    /// Ensures space for this number of pages. If flash fails, the volume is used.
     fn reserve(&self, pages: u64) -> Result<(), DiskError> {
         let pages = pages.min(u64::from(u32::MAX)) as u32;
         let tier = self.tier();
@@ -166,7 +167,8 @@ impl Spill {
         }
     }
 
-    /// `tier` has failed: from here on the volume is used, if that was flash, by whoever has met it first. Not for its being full, which is an answer.
+    /// `tier` has failed. If that was flash, the first thread that notices switches to the volume. A full device is not a
+    /// failure.
     fn leave_flash(&self, tier: Tier, error: &DiskError) -> bool {
         if matches!(error, DiskError::Full { .. }) || tier == Tier::Volume {
             return false;
@@ -185,7 +187,7 @@ impl Spill {
         self.slots.lock().home(id).is_some()
     }
 
-    /// Fills `image` with the page's, and says where it was.
+    /// Fills `image` with the page's image, and returns the tier that it was on.
     pub(crate) fn read(&self, id: PageId, image: &mut [u8]) -> Result<Tier, ReadError> {
         let _reading = self.reading.read_recursive();
         let home = self.slots.lock().home(id).ok_or(ReadError::Absent(id))?;
@@ -207,7 +209,7 @@ impl Spill {
         Ok(tier)
     }
 
-    /// Writes the images of pages, each to the slot that it has or to a new one.
+    /// Writes the images of pages, each to its slot or to a new one.
     pub(super) fn write(&self, ids: &[PageId], images: &mut [u8]) -> Result<(), DiskError> {
         let tags: Vec<Tag> = images.chunks_exact_mut(PAGE_SIZE).map(page::seal).collect();
         loop {
@@ -247,7 +249,7 @@ impl Spill {
         }
     }
 
-    /// Nobody needs the page's image any more.
+    /// The page's image is not needed any more.
     pub(super) fn forget(&self, id: PageId) {
         let mut slots = self.slots.lock();
         let tier = self.tier();
@@ -267,15 +269,15 @@ impl Spill {
         }
     }
 
-    /// Gives the end of the file back to the device if much of it is free, `in_memory` pages having no slot yet; pages that are
-    /// there beside much that is free further in front are moved first, some at a time. True: there may be more to move.
-    /// For the flusher alone, who takes slots. A file that cannot be made shorter stays as it is.
+    /// Truncates the file if much of it is free; `in_memory` pages have no slot yet. Pages behind large free areas are moved to
+    /// the front first, some at a time. Returns true if there may be more to move. Only for the flusher, which takes slots. A
+    /// failure to truncate is ignored.
     pub(crate) fn give_back_room(&self, in_memory: usize) -> bool {
         let tier = self.tier();
         let steps = |slots: u64| (slots.min(u64::from(u32::MAX / 2)) as u32).next_multiple_of(GROWTH);
         let ends = || {
             let slots = self.slots.lock();
-            // Room for those in memory was promised, or may have been.
+            // Space for the pages in memory was promised, or may have been.
             let least = slots.used + in_memory as u64;
             let end = if planted::SPILL_CUT_SHORT.on() { 0 } else { u64::from(slots.next) };
             (steps(least), steps(least.max(end)))
@@ -294,12 +296,12 @@ impl Spill {
         moved
     }
 
-    /// Slots that the tier's file has room for.
+    /// Slots that the tier's file has space for.
     fn grown(&self, tier: Tier) -> u32 {
         self.files.lock().iter().find(|place| place.tier == tier).map_or(0, |place| place.grown)
     }
 
-    /// Removes the files: the engine has stopped. What is left the next start removes.
+    /// Removes the files: the engine has stopped. The next start removes any that are left.
     pub fn remove(&self) {
         for place in self.files.lock().iter_mut() {
             if place.file.take().is_some() {
@@ -309,7 +311,7 @@ impl Spill {
     }
 }
 
-/// What temporary pages have instead of the log: positions, and nothing is written.
+/// The substitute for the log of temporary pages: positions only, nothing is written.
 pub struct Unlogged {
     next: AtomicU64,
 }
@@ -342,8 +344,8 @@ impl Redo for Unlogged {
     }
 }
 
-/// What temporary pages have instead of slots of the object buffer: so many may be, and what memory may not keep finds room on the
-/// device before it is made, so that a full device shows here and not in the middle of a flush.
+/// The substitute for slots of the object buffer: bounds the number of temporary pages, and reserves space on the device for
+/// pages that memory may not hold before they are created, so that a full device fails here and not during a flush.
 pub struct Room {
     pub pool: Arc<Pool>,
     pub spill: Arc<Spill>,

@@ -79,7 +79,7 @@ impl Flusher {
         if first.is_some() {
             self.pool.batch_flushed();
         }
-        // Whoever used one anew just before may have counted on what it had.
+        // A thread that reused one just before may have relied on its slot.
         let below = gone.iter().filter(|(_, home)| home.is_some());
         below.for_each(|(id, _)| self.pool.lost_its_place(*id));
         drop(writing);

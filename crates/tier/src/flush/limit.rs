@@ -163,7 +163,7 @@ impl Flusher {
         self.writes.each_limiting(|table| table.pages_held.store(0, Ordering::Relaxed));
     }
 
-    /// Whether so many pages are dirty that limits are overridden.
+    /// Whether limits are overridden because of the number of dirty pages.
     fn yields_to_all(&self) -> bool {
         self.pool.dirty_frames() > yields_at(self.pool.frames_in_circulation())
     }

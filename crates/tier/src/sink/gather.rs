@@ -1,11 +1,11 @@
-//! A block's current pages, as they will be stored. An image is taken from the nearest tier that has one with the map's tag:
-//! memory, volume, flash. What none of them has comes from the block's old objects, with one request each, and then
-//! all that it has comes with it, as it is stored already. Where the block will have a patch object, only what that will have is
-//! gathered: pages in slots, and what the block's patch before it has of the others.
+//! Gathers a block's current pages, as they will be stored. An image is taken from the nearest tier that has one with the map's
+//! tag: memory, volume, flash. Images that none of them has come from the block's old objects, with one request each, which then
+//! reads all needed pages of the object, in stored form. If the block gets a patch object, only the patch's pages are gathered:
+//! pages in slots, and other pages that the block's previous patch has.
 //!
-//! Pages are packed a few at a time, and what the patch has comes first and is copied: its bytes are given back before the object's
-//! come. So a block takes no more than what will be put of it, images of a few pages, and what one object has; and at the most two
-//! blocks' images (`sink::MEMORY_MIN`).
+//! Pages are packed a few at a time. Pages of the old patch come first and are copied: their buffer is released before the
+//! object's is read. So a block takes no more than the bytes that will be put for it, images of a few pages, and the bytes read
+//! from one object; at most two blocks' images (`sink::MEMORY_MIN`).
 
 use super::SinkError;
 use super::mover::{BLOCK_BYTES, Mover};
@@ -25,35 +25,35 @@ use terrace_io::clock::Nanos;
 use terrace_io::sched::Woken;
 use terrace_io::store::{Bytes, Purpose, StoreError};
 
-/// Times that a block is gathered anew because a page moved while it was read.
+/// Number of times that a block is gathered again because a page moved while it was read.
 const GATHERS: usize = 16;
-/// Pages that are images at a time.
+/// Number of pages held as images at a time.
 const WINDOW: usize = 16;
 const WINDOW_BYTES: usize = WINDOW * PAGE_SIZE;
-/// Batches that flash may write while a block is gathered that offers it pages, and how long one is waited for, in nanoseconds.
+/// Number of batches for whose writing a block offering pages to flash waits, and the maximum wait for each, in nanoseconds.
 const FILLS_PATIENCE: usize = 32;
 const FILLS_REST: Nanos = 5_000_000;
 
 /// A block as it will be stored.
 pub(super) struct Gathered {
-    /// Place in the block, current tag, stored body.
+    /// Index in the block, current tag, stored body.
     pub pages: Vec<(usize, Tag, Bytes)>,
     /// Pages that have slots, with their tags.
     pub taken: Vec<(usize, Tag)>,
     pub snapshot_version: u64,
-    /// Bytes of memory that they keep: what was got of the old object comes with gaps.
+    /// Bytes of memory that the bodies keep: those read from the old object include gaps.
     pub held: usize,
-    /// They are to be a patch beside this object; None: the block's next object.
+    /// They will be a patch in addition to this object; None: the block's next object.
     pub beside: Option<ObjectKey>,
 }
 
-/// A page as it will be stored: among what was packed, or what the old object has of it.
+/// A page as it will be stored: packed here, or the body in the old object.
 enum Body {
     Packed(Range<usize>),
     Stored(Bytes),
 }
 
-/// The same when its image was looked at: so many bytes in its place, or what the old object has.
+/// The same after its image was checked: a packed body of this length, or the body in the old object.
 enum Found {
     Packed(usize),
     Stored(Bytes),
@@ -61,21 +61,22 @@ enum Found {
 
 /// Which page failed, and how.
 type Failure = (usize, SinkError);
-/// Of each page that was asked of the old object, its body there, or why it doesn't come.
+/// For each page requested from the old object, its body, or the error.
 type Bodies = Vec<Option<Result<Bytes, StoreError>>>;
 
-/// Whether a page has to be taken out of the old object.
+/// Whether a page has to be read from the old object.
 fn is_far(home: &Home) -> bool {
     home.slot.is_none()
 }
 
-/// Whether a page has to be taken out of the block's patch object.
+/// Whether a page has to be read from the block's patch object.
 fn is_patched(state: &BlockState, home: &Home) -> bool {
     is_far(home) && home.object.is_some_and(|at| Some(at.key) == state.patch)
 }
 
 impl Mover {
-    /// What will be put of the block: with a patch beside an object, its homes are those of the pages that are put, and that object.
+    /// What will be put for the block: if that is a patch beside an object, the locations are those of the patch's pages, and the
+    /// object is given.
     fn form(&self, block: BlockId, codec: Codec, patches: bool) -> (BlockState, Option<ObjectKey>) {
         let mut state = self.map.block(block);
         let writer = self.fence.writer();
@@ -105,7 +106,7 @@ impl Mover {
         (state, Some(base))
     }
 
-    /// Bytes that a page of the block will take when it is packed: a guess by its objects or by all pages so far.
+    /// Estimated size of a packed page of the block, from its objects or from all pages so far.
     fn page_bytes(&self, state: &BlockState, codec: Codec) -> usize {
         let objects: Vec<usize> =
             state.homes.iter().flatten().filter_map(|home| Some(home.object?.length)).collect();
@@ -116,15 +117,15 @@ impl Mover {
         }
     }
 
-    /// Bytes that the block will take while it is gathered: what may be got of an old object, and what is packed beside that, which is a guess
-    /// by its objects or by all pages so far.
+    /// Bytes that gathering the block will take: those that may be read from an old object, and packed pages in addition,
+    /// estimated from its objects or from all pages so far.
     pub fn expected(&self, block: BlockId, codec: Codec, patches: bool) -> usize {
         let (state, _) = self.form(block, codec, patches);
         let page = self.page_bytes(&state, codec);
         bytes_to_gather(&state, codec, (page + page / 8).min(PAGE_SIZE))
     }
 
-    /// Every page of the block; or, with `patches` and where it pays, those that a patch object is to have. None if no page has a slot.
+    /// Every page of the block; or, with `patches` and if it pays, the pages of a patch object. None if no page has a slot.
     pub fn gather(&self, block: BlockId, codec: Codec, patches: bool) -> Result<Option<Gathered>, SinkError> {
         let mut failed = None;
         for _ in 0..GATHERS {
@@ -135,7 +136,7 @@ impl Mover {
             match self.gather_once(block, &state, codec) {
                 Ok(gathered) => return Ok(Some(Gathered { beside, ..gathered })),
                 Err((i, error)) => {
-                    // The page may have moved while we read: then its image is elsewhere.
+                    // The page may have moved during the read: then its image is elsewhere.
                     let home = state.homes[i].map_or(Located::Never, Located::At);
                     if self.map.locate(block.page(i)) == home {
                         return Err(error);
@@ -148,8 +149,8 @@ impl Mover {
     }
 
     fn gather_once(&self, block: BlockId, state: &BlockState, codec: Codec) -> Result<Gathered, Failure> {
-        // Bodies one behind the other, and behind them images that are about to be packed: of no more pages than there is room for, for
-        // no body is longer than its image.
+        // Bodies one after the other, followed by images about to be packed: only as many pages as there is room for, because no
+        // body is longer than its image.
         let mut packed = AlignedBuf::zeroed(BLOCK_BYTES);
         let mut end = 0;
         let mut bodies: Vec<Option<Body>> = state.homes.iter().map(|_| None).collect();
@@ -225,20 +226,20 @@ impl Mover {
         self.flash.as_ref().is_some_and(|flash| flash.find(block.page(i), tag, image))
     }
 
-    /// A page that is wanted will be read in the store from now on: flash may have it, as if it left memory.
+    /// A wanted page will be read from the store from now on: offers it to flash, as at an eviction.
     fn offer(&self, block: BlockId, i: usize, tag: Tag, image: &[u8], patience: &mut usize) {
         let id = block.page(i);
         let Some(flash) = self.flash.as_ref().filter(|flash| !flash.seems_to_have(id)) else { return };
         self.wait_for_fills(&**flash, patience);
-        // It may have been changed and flushed meanwhile: flash would keep an image that nobody can use, and the current one off.
+        // It may have been changed and flushed meanwhile: flash would keep a useless image, and not the current one.
         let is_current = matches!(self.map.locate(id), Located::At(home) if home.tag == tag);
         if is_current && !self.pool.has(id) {
             flash.evicted(id, tag, image, Leaving::used(ACCESSES_MAX));
         }
     }
 
-    /// A block offers many pages at once, more than may wait to be written. Flash that is slow, or that others keep busy, holds a block up no longer
-    /// than for so many batches, and if it writes nothing, for one rest.
+    /// A block offers many pages at once, more than may be queued for writing. If flash is slow or busy, a block waits for a
+    /// bounded number of batches, and if flash writes nothing, for one wait only.
     fn wait_for_fills(&self, flash: &dyn FlashCache, batches: &mut usize) {
         let Some(written) = flash.written() else { return };
         while *batches > 0 {
@@ -253,8 +254,7 @@ impl Mover {
         }
     }
 
-    /// What the old object has of those of the pages that are to be taken out of it, if it must be asked; if not, each of them is
-    /// near. `scratch`: a page.
+    /// The old object's bodies of those pages that have to be read from it; None if all pages are nearer. `scratch`: a page.
     fn stored_bodies(
         &self,
         block: BlockId,
@@ -275,7 +275,7 @@ impl Mover {
         Ok(bodies)
     }
 
-    /// Asks the old object for all that it has of the pages, with one request.
+    /// Reads all these pages from the old object, with one request.
     fn ask(
         &self,
         block: BlockId,
@@ -297,7 +297,7 @@ impl Mover {
         Ok(())
     }
 
-    /// The images of those of the pages that have slots, each in its place.
+    /// The images of those of the pages that have slots, each in its position.
     fn near_images(
         &self,
         block: BlockId,
@@ -337,8 +337,8 @@ impl Mover {
         Ok(())
     }
 
-    /// The body of the page at place `i`, one of `pages`, which has no slot; a packed one is in `image`. One that the codec has made before
-    /// is stored again as it is, once its image has been looked at.
+    /// The body of the page with index `i`, one of `pages`, which has no slot; a packed body is in `image`. A body that the codec
+    /// produced before is stored again as it is, after its image was checked.
     fn far_body(
         &self,
         block: BlockId,
@@ -358,7 +358,7 @@ impl Mover {
             if near(image) {
                 return Ok(pack(image));
             }
-            // It has gone from there since, or never was there: so may those behind it.
+            // It has left that tier since, or never was there: so may the pages after it.
             let rest = pages.partition_point(|page| *page < i);
             self.ask(block, state, &pages[rest..], stored)?;
         }
@@ -392,18 +392,18 @@ impl Mover {
     }
 }
 
-/// Where those of the pages that have no slot are.
+/// The locations of those of the pages that have no slot.
 fn far_of(state: &BlockState, pages: &[usize]) -> Vec<InObject> {
     pages.iter().filter_map(|i| state.homes[*i].filter(is_far)?.object).collect()
 }
 
-/// Bytes that it takes to gather pages with these homes, if one is packed to `page` bytes.
+/// Bytes needed to gather pages with these locations, if one is packed to `page` bytes.
 fn bytes_to_gather(state: &BlockState, codec: Codec, page: usize) -> usize {
     let pages = || (0..state.homes.len()).filter(|i| state.homes[*i].is_some());
     let (of_patch, others): (Vec<usize>, Vec<usize>) =
         pages().partition(|i| state.homes[*i].is_some_and(|home| is_patched(state, &home)));
     let (patch, object) = (far_of(state, &of_patch), far_of(state, &others));
-    // Those of which the codec made nothing are tried again. (Which codec made a short one is not known here.)
+    // Pages that the codec did not compress are tried again. (Which codec compressed a short one is not known here.)
     let again = |at: &&InObject| (at.length == PAGE_SIZE) != (codec == Codec::None);
     let copied: usize = patch.iter().map(|at| if again(&at) { page } else { at.length }).sum();
     let near = others.len() - object.len() + object.iter().filter(again).count();

@@ -1,10 +1,10 @@
-//! A table's limit of writes to the object store, at work. CloudJump III §3.1.
+//! Applies a table's limit of writes to the object store. CloudJump III §3.1.
 //!
-//! Blocks of a table that has no tokens left stay in the object buffer, and others sink. Before slots run out the limit yields: where
-//! few are left, and blocks of others would not give enough. What is put then is counted (`Table::over`). Who asks for a block to
-//! be sunk does not wait either.
+//! Blocks of a table without tokens stay in the object buffer, and others sink. Before slots run out the limit is overridden:
+//! when few are left and blocks of other tables would not free enough. Blocks put then are counted (`Table::over`). A caller that
+//! requests a block to be sunk does not wait either.
 //!
-//! A block takes its tokens before it is gathered, for a whole block, and gets back what it was less.
+//! A block takes tokens for a whole block before it is gathered, and returns what it did not need.
 
 use super::policy;
 use super::{Sinker, State};
@@ -16,22 +16,22 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use terrace_io::clock::Nanos;
 
-/// The most that a block costs.
+/// The maximum cost of a block.
 const BLOCK: u64 = super::mover::BLOCK_BYTES as u64;
-/// How often it is looked whether a limit yields, in nanoseconds.
+/// How often limits are checked for being overridden, in nanoseconds.
 const LOOK: Nanos = 50_000_000;
 
-/// Free slots of so many below which limits yield: by then those who change other tables' rows are hardly slowed.
+/// Limits are overridden below this share of free slots: at that point, writers of other tables' rows are hardly throttled yet.
 pub fn yields_at(slots: u32) -> u32 {
     policy::low(slots) / 4 * 3
 }
 
-/// What limits say of the blocks that could sink.
+/// The limits' verdict on the blocks that could sink.
 pub(super) struct InTurn {
     pub blocks: Vec<BufferedBlock>,
-    /// Whether they are to sink though their tables have no tokens.
+    /// Whether they sink although their tables have no tokens.
     pub yields: bool,
-    /// Until some that are held back may sink; None: none are.
+    /// The time until some of the held-back blocks may sink; None: none is held back.
     pub wait: Option<Nanos>,
 }
 
@@ -40,7 +40,7 @@ impl Sinker {
         self.rules.get()?.limiting_writes(space)
     }
 
-    /// Of these blocks, those that may sink now. `needed` slots are wanted, of `slots` that many are free.
+    /// Selects those of the blocks that may sink now. `needed` slots are wanted; `free` of `slots` are free.
     pub(super) fn in_turn(
         &self,
         blocks: Vec<BufferedBlock>,
@@ -63,7 +63,7 @@ impl Sinker {
         rules.iter().for_each(|(_, rule)| rule.table.blocks_held.store(0, Ordering::Relaxed));
         let sinking = others.iter().filter(|block| block.block.space.sinks());
         let enough = sinking.map(|block| u64::from(block.slots)).sum::<u64>() >= u64::from(needed);
-        // Where limits yield it is still who changes the table's rows that is slowed.
+        // When limits are overridden, row writers of the table are still throttled.
         held.iter().for_each(|(_, table)| _ = table.blocks_held.fetch_add(1, Ordering::Relaxed));
         if free < yields_at(slots) && !enough {
             others.extend(held.into_iter().map(|(block, _)| block));
@@ -74,18 +74,18 @@ impl Sinker {
         InTurn { blocks: others, yields: false, wait: waits.min().map(|wait| wait.clamp(1, look)) }
     }
 
-    /// A block of the space is to sink: takes its tokens. False: there are none.
+    /// A block of the space is to sink: takes its tokens. Returns false if there are none.
     pub(super) fn takes_turn(&self, space: SpaceId, state: &State) -> bool {
         let Some(table) = self.limiting(space) else { return true };
         state.yields || table.write_room(Tier::Object, self.world.clock.now(), BLOCK) > 0
     }
 
-    /// A block is about to be put. False: beyond the limit, and not all of it is paid.
+    /// A block is about to be put. Returns false if it exceeds the limit and is not fully paid.
     pub(super) fn pay(&self, space: SpaceId) -> bool {
         self.limiting(space).is_none_or(|table| table.wrote(Tier::Object, self.world.clock.now(), 1, BLOCK))
     }
 
-    /// One that was paid came to so many bytes.
+    /// A paid block came to `bytes` bytes.
     pub(super) fn give_back(&self, space: SpaceId, bytes: usize) {
         if let Some(table) = self.limiting(space) {
             table.wrote_less(Tier::Object, BLOCK.saturating_sub(bytes as u64));

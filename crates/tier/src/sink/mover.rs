@@ -1,16 +1,16 @@
-//! Moving one block: pages gathered (`gather`), one object put, the map told. The path of a sink, a step a line, is
-//! [`Mover::sink`]. CloudJump III §3.2 (W3, W4), §4.2.4.
+//! Sinks one block: gathers its pages (`gather`), puts one object, and updates the map. [`Mover::sink`] is the path of a sink,
+//! one line a step. CloudJump III §3.2 (W3, W4), §4.2.4.
 //!
-//! Where few of the block's pages changed, a *patch object* is put: these alone, and those that the patch before it has the newest images of. The
-//! block's object stays beside it (`policy::form`). Either way a block names at most two objects.
+//! If few of the block's pages changed, a *patch object* is put: only those pages, and those whose newest images are in the
+//! previous patch. The block's object stays beside it (`policy::form`). Either way a block names at most two objects.
 //!
-//! Pages are noted with the tag that they had when they were taken. Only those that still have it when
-//! the object is published are clean then; a page that was flushed meanwhile keeps its slot.
+//! Each page is recorded with the tag that it had when it was gathered. Only pages that still have this tag when the object is
+//! published are clean then; a page that was flushed meanwhile keeps its slot.
 //!
-//! A crash before the publication is durable leaves an object that nothing names (`collect` finds it); one
-//! after it, a block that is clean. A publication that comes twice changes nothing.
+//! A crash before the publication is durable leaves an unreferenced object (`collect` finds it); a later one, a block that is
+//! clean. Publication is idempotent.
 //!
-//! Locks: none held over any step. One mover a block at a time (`sink` sees to it).
+//! Locks: none held over any step. One mover a block at a time (`sink` ensures it).
 
 use super::gather::Gathered;
 use super::room::Room;
@@ -31,14 +31,14 @@ use std::sync::atomic::AtomicU64;
 use terrace_io::sched::Sched;
 use terrace_io::store::{Bytes, StoreError};
 
-/// Keys that may be found taken, one after the other.
+/// Maximum number of consecutive keys that may be found taken.
 const KEYS: usize = 16;
-/// Times that a put is tried before its key is given up.
+/// Number of attempts of a put before its key is given up.
 const PUTS: usize = 3;
 /// A block's images.
 pub(super) const BLOCK_BYTES: usize = BLOCK_PAGES as usize * PAGE_SIZE;
 
-/// What a sink needs of the rest.
+/// The services that a sink needs.
 pub(super) struct Mover {
     pub map: Arc<Map>,
     pub buffer: Arc<ObjectBuffer>,
@@ -48,20 +48,20 @@ pub(super) struct Mover {
     pub objects: Arc<Objects>,
     pub fence: Arc<Fence>,
     pub sequences: Arc<dyn Sequences>,
-    /// None: none are put.
+    /// None: no patches are put.
     pub patches: Option<Arc<dyn Patches>>,
     pub collector: Arc<Collector>,
     pub sched: Arc<dyn Sched>,
     pub room: Room,
-    /// Images that were bad where they should have been taken from, and were taken from a copy with the same tag.
+    /// Images that were damaged in the nearest tier, and were taken from another copy with the same tag.
     pub repaired: AtomicU64,
 }
 
-/// What became of a block.
+/// The outcome of sinking a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sunk {
-    /// Its pages are in a new object; so many of them were only in slots before. `patch`: that has them and few others, and the block's object
-    /// stays beside it.
+    /// Its pages are in a new object; this number of them was only in slots before. `patch`: the object has these pages and few
+    /// others, and the block's object stays beside it.
     Put { pages: u32, patch: bool },
     /// No page of it has a slot.
     Nothing,
@@ -70,7 +70,7 @@ pub enum Sunk {
 }
 
 impl Mover {
-    /// The store is this instance's (`Fence::keep_up`). Returns the object's bytes, too.
+    /// Requires that the store is this instance's (`Fence::keep_up`). Also returns the object's size in bytes.
     pub fn sink(&self, block: BlockId) -> Result<(Sunk, usize), SinkError> {
         let codec = self.objects.codecs.of(block.space);
         let mut patches = true;
@@ -78,7 +78,7 @@ impl Mover {
             let mut place = self.room.take(self.expected(block, codec, patches));
             let Some(gathered) = self.gather(block, codec, patches)? else { return Ok((Sunk::Nothing, 0)) };
             let bytes = gathered.pages.iter().map(|(_, _, body)| body.len()).sum();
-            // Larger than it was guessed: it could not be named.
+            // Larger than estimated: the map could not name it.
             if gathered.beside.is_some() && bytes > PATCH_MAX {
                 patches = false;
                 continue;
@@ -92,7 +92,7 @@ impl Mover {
             self.patches.iter().try_for_each(|patches| patches.note()).map_err(SinkError::Unnoted)?;
         }
         let (key, shape) = self.put(block, snapshot_version, &pages)?;
-        // Who waits for the log has no bytes any more.
+        // The bytes are released before the wait for the log.
         drop(pages);
         drop(place);
         self.sched.point("sink-put");
@@ -108,13 +108,13 @@ impl Mover {
         }
         let Some(range) = published? else { return Ok((Sunk::Gone, bytes)) };
         self.sched.point("sink-published");
-        // Slots come free, and the old object may go, only now.
+        // Only now slots become free, and the old object may be deleted.
         self.redo.make_durable(range.end)?;
         self.map.settle();
         Ok((Sunk::Put { pages: taken.len() as u32, patch: beside.is_some() }, bytes))
     }
 
-    /// Puts the pages under a new key. A key whose fate is not known when we give up is left to collection.
+    /// Puts the pages under a new key. If the outcome of a put is unknown when it is given up, its key is left to collection.
     fn put(
         &self,
         block: BlockId,
@@ -138,7 +138,7 @@ impl Mover {
                 tries += 1;
                 match self.objects.put(&draft) {
                     Ok(()) => return Ok((key, draft.header().shape())),
-                    // It has other content, so it is not ours to delete either. The next number.
+                    // It has other content, so it is not ours and must not be deleted. Use the next number.
                     Err(PutError::Taken { .. }) => break,
                     Err(PutError::Store(StoreError::Unknown { .. })) if tries < PUTS => {}
                     Err(PutError::Store(error)) => {

@@ -1,9 +1,10 @@
 //! What to sink: a pure policy. CloudJump III §4.2.4.
 //!
-//! Below the low watermark of free slots, enough blocks to come up to the high one: those first whose slots, times how long they will
-//! stay free, are most, because a block costs one PUT (and perhaps a GET) however many slots it frees, and what is written again soon
-//! takes its slot again ([`worth`]). What is put of a block, all or its changed pages, is [`form`]. Above it, blocks that have cooled, and nothing else: putting a
-//! warm block early buys nothing and costs requests.
+//! Below the low watermark of free slots, the policy picks enough blocks to reach the high one. Blocks with the largest product
+//! of slots and the time that these will stay free go first, because a block costs one PUT (and perhaps a GET) however many slots
+//! it frees, and a block that is written again soon takes its slots again ([`worth`]). Whether a block is put whole or only its
+//! changed pages, [`form`] decides. Above the low watermark, only blocks that have cooled: putting a warm block early gains
+//! nothing and costs requests.
 
 use crate::map::entry::PATCH_MAX;
 use crate::map::{BufferedBlock, Stored};
@@ -16,32 +17,33 @@ use terrace_io::clock::Nanos;
 #[derive(Clone, Copy, Debug)]
 pub struct Pressure {
     pub slots: u32,
-    /// Of them, those that are free and that no page in memory will take.
+    /// Those of them that are free and that no page in memory will take.
     pub free: u32,
     /// A block last changed at or before this position has cooled.
     pub cooled_before: Glsn,
-    /// Blocks that are written again and again are put off. If not, the fullest go first.
+    /// Blocks that are written repeatedly sink later. If not set, the fullest blocks go first.
     pub defers: bool,
-    /// Pages that a patch object has room for, about; 0: none are put.
+    /// Approximate number of pages that fit in a patch object; 0: no patches are put.
     pub patch: u32,
 }
 
-/// What is put of a block.
+/// What is put for a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
-    /// All its pages: its next object.
+    /// All its pages: the block's next object.
     Whole,
-    /// Its changed pages: a patch object beside the one that it has.
+    /// Its changed pages: a patch object in addition to the block's object.
     Patch,
 }
 
-/// What to put of a block that has an object: `new` bytes of it are in slots, `carried` ones in its patch object, which the next one takes over,
-/// and all its pages are `whole`.
+/// What to put for a block that has an object: `new` bytes of it are in slots, `carried` bytes in its patch object, which the
+/// next patch takes over, and all its pages together are `whole` bytes.
 ///
-/// A block that brings `k` new bytes each time puts `k`, `2 k` and so on until it is put whole: after `n` times, `n² k / 2` and the whole, so least for
-/// each time when the patches have come to as much as the whole together. That is when `(new + carried)² = 2 whole new`. Where the same pages
-/// change each time, a patch grows no more and is good for ever. (A GET costs either way: of the patch before, or of the object.) More than half of
-/// the block is no patch: the store would keep that much twice, to put little less.
+/// A block with `k` new bytes each time puts `k`, `2 k` and so on until it is put whole: after `n` times, `n² k / 2` plus the
+/// whole. That is least for each time when the patches together have reached the size of the whole, which is when `(new +
+/// carried)² = 2 whole new`. If the same pages change each time, a patch stops growing and remains best for ever. (A GET is
+/// needed either way: of the previous patch, or of the object.) More than half of the block is never put as a patch: the store
+/// would keep that much twice, to save little.
 pub fn form(new: usize, carried: usize, whole: usize) -> Form {
     let patch = new + carried;
     let pays = (patch as u64).pow(2) < 2 * whole as u64 * new as u64;
@@ -50,34 +52,34 @@ pub fn form(new: usize, carried: usize, whole: usize) -> Form {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reason {
-    /// Slots run low.
+    /// Free slots are low.
     Watermark,
     /// The block has cooled.
     Cooled,
-    /// Its table has more of the object buffer than it may (`quota`).
+    /// Its table exceeds its share of the object buffer (`quota`).
     Share,
 }
 
-/// Room for what comes while blocks are on the move, whatever the object buffer's size: 8 MiB.
+/// Slots for pages that arrive while blocks are being sunk, whatever the object buffer's size: 8 MiB.
 const SLACK: u32 = 512;
 
-/// Fewer free slots than this: sink. An eighth; of a small object buffer up to a quarter.
+/// The low watermark: sinking begins below this number of free slots. An eighth; in a small object buffer up to a quarter.
 pub fn low(slots: u32) -> u32 {
     (slots / 8).max((slots / 4).min(SLACK))
 }
-/// And go on until so many are free.
+/// The high watermark: sinking continues until this number is free.
 pub fn high(slots: u32) -> u32 {
     low(slots) / 2 * 3
 }
 
-/// A slot stays free no longer than this many turns of the object buffer are looked ahead.
+/// The time that a slot stays free is capped at this many turnovers of the object buffer.
 const TURNS: u64 = 4;
 
-/// What sinking the block now brings: slots times how long they stay free, in slots that all blocks take meanwhile.
+/// The benefit of sinking the block now: slots times how long they stay free, measured in slots that all blocks take meanwhile.
 ///
-/// A page that came once in the block's time here will come again after as long a time. Those that were flushed again, `h` of them and
-/// `r` times in all, come `(h + r) / h` times as often. If each block came to the same worth whenever it sinks, no other order would do with fewer puts.
-/// They cost more or less ([`cost`]), so it is the worth of what they cost.
+/// A page that was flushed once in the block's time here is expected again after as long a time. For `h` pages that were flushed
+/// again, `r` times in all, the rate is `(h + r) / h` times as high. If sinking cost the same for every block, the order by this
+/// benefit would need the fewest puts. Costs differ ([`cost`]), so benefit is divided by cost.
 fn worth(b: &BufferedBlock, p: &Pressure) -> u64 {
     let hot = b.rewritten.min(b.slots);
     let [cold, hot, often] = [b.slots - hot, hot, b.rewrites].map(u64::from);
@@ -86,13 +88,13 @@ fn worth(b: &BufferedBlock, p: &Pressure) -> u64 {
     brings * COST_OF_ALL / cost(b, p.patch)
 }
 
-/// What a request costs, in pages that are put.
+/// The cost of a request, in pages put.
 const REQUEST: u64 = 64;
-/// What it costs to put every page of a block for none.
+/// The cost when every page of the block is put for no slot.
 const COST_OF_ALL: u64 = REQUEST + BLOCK_PAGES as u64;
 
-/// What a sink of the block costs beside its pages in slots, in pages: the request, and the pages that are put once more. The others are put whenever it
-/// sinks, and say nothing about when it should.
+/// The cost of sinking the block, in pages, in addition to its pages in slots: the request, and the pages that are put once more.
+/// The pages in slots are put whenever the block sinks, so they say nothing about when it should.
 fn cost(b: &BufferedBlock, patch: u32) -> u64 {
     if patch == 0 {
         return COST_OF_ALL; // each sink is one of a whole block
@@ -106,7 +108,7 @@ fn cost(b: &BufferedBlock, patch: u32) -> u64 {
     REQUEST + u64::from(again)
 }
 
-/// Up to `max` blocks to sink now, best first, and why. Empty: nothing is to be done.
+/// Up to `max` blocks to sink now, best first, and the reason. Empty: nothing is to be done.
 pub fn choose(p: Pressure, blocks: Vec<BufferedBlock>, max: usize) -> (Reason, Vec<BlockId>) {
     let reason = if p.free < low(p.slots) { Reason::Watermark } else { Reason::Cooled };
     let mut able: Vec<BufferedBlock> = blocks;

@@ -1,47 +1,47 @@
-//! How often the store is asked: pure. Not more often than the setting allows, and less often while the store throttles.
+//! The rate of requests to the store: a pure structure. Not higher than the setting allows, and lower while the store throttles.
 //!
-//! Requests are spaced evenly, with a short burst after a rest. A store that throttles (429, 503) doubles the spacing, from
-//! a little to a second; each block that goes through takes a quarter off it, until nothing is left. So the sinker
-//! finds the rate that the store takes, and writers are slowed to it as slots become few.
+//! Requests are spaced evenly, with a short burst after idle time. When the store throttles (429, 503) the spacing doubles,
+//! between a minimum and a second; each block that succeeds takes a quarter off it, until it is zero. So the sinker finds the
+//! rate that the store accepts, and writers are throttled to it as slots run low.
 
 use terrace_io::clock::Nanos;
 
 const SECOND: Nanos = 1_000_000_000;
-/// The spacing after the first time that the store throttles, and at the most.
+/// The spacing after the store throttles first, and the maximum spacing.
 const FIRST: Nanos = 10_000_000;
 const SPACING_MAX: Nanos = SECOND;
-/// Below this it is none.
+/// A smaller spacing is set to zero.
 const NONE: Nanos = 1_000_000;
-/// Requests that need not be spaced, after a rest as long as they would have taken.
+/// Number of requests that need no spacing, after an idle time that they would have taken.
 const BURST: u64 = 8;
 
 #[derive(Debug)]
 pub struct Rate {
-    /// Of requests, by the setting; 0: as many as there are.
+    /// Spacing of requests by the setting; 0: unlimited.
     setting: Nanos,
-    /// For the store's sake.
+    /// Additional spacing because the store throttles.
     learnt: Nanos,
     /// When the next request is due.
     next: Nanos,
 }
 
 impl Rate {
-    /// At most so many requests a second; 0: no limit.
+    /// At most this many requests a second; 0: no limit.
     pub fn new(per_second: u64) -> Rate {
         Rate { setting: SECOND.checked_div(per_second).unwrap_or(0), learnt: 0, next: 0 }
     }
 
-    /// Of requests now.
+    /// The present spacing of requests.
     pub fn spacing(&self) -> Nanos {
         self.setting.max(self.learnt)
     }
 
-    /// How long to wait before more may be asked.
+    /// How long to wait before the next request.
     pub fn wait(&self, now: Nanos) -> Nanos {
         self.next.saturating_sub(now)
     }
 
-    /// So many requests are made.
+    /// Records this number of requests.
     pub fn spend(&mut self, now: Nanos, requests: u64) {
         let spacing = self.spacing();
         self.next = self.next.max(now.saturating_sub(BURST * spacing)) + requests * spacing;
@@ -67,7 +67,7 @@ impl Rate {
 mod tests {
     use super::*;
 
-    /// Requests in a second, made whenever they may be, each a millisecond.
+    /// Requests in a second, each sent as soon as it may be and lasting a millisecond.
     fn in_a_second(rate: &mut Rate, from: Nanos) -> u64 {
         let (mut now, mut made) = (from, 0);
         while now < from + SECOND {
@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(in_a_second(&mut rate, 20 * SECOND), 1000);
     }
 
-    /// A store that takes fifty requests a second: the rate comes to about that, and stays.
+    /// A store that accepts fifty requests a second: the rate converges to about that, and stays.
     #[test]
     fn it_finds_what_the_store_takes() {
         let (mut rate, mut now, mut taken, mut refused) = (Rate::new(0), SECOND, 0, 0u64);

@@ -1,5 +1,5 @@
-//! Memory for blocks on the move: one sum for all workers. A block takes what it is expected to while it is gathered and
-//! packed, and what it was packed to while the store is waited for.
+//! A memory budget for blocks being sunk, shared by all workers. A block takes its estimated size while it is gathered and
+//! packed, and its packed size while the store is waited for.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ impl Room {
         *self.taken.lock()
     }
 
-    /// Takes `bytes`, or all that there is if they are more. Waits for those who have some: who does holds
-    /// nothing here.
+    /// Takes `bytes`, or the whole budget if they are more. Waits for workers that hold some; a worker that waits here holds
+    /// none.
     pub fn take(&self, bytes: usize) -> Place<'_> {
         let bytes = bytes.min(self.bytes);
         loop {
@@ -46,7 +46,7 @@ pub(super) struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// So many bytes are taken from now on. More than before are taken at once, and others wait the longer.
+    /// Changes the amount taken to `bytes`. An increase is taken at once, and other workers wait longer.
     pub fn fit(&mut self, bytes: usize) {
         let bytes = bytes.min(self.room.bytes);
         {

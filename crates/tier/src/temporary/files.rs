@@ -5,12 +5,12 @@ use crate::below::Tier;
 use std::sync::Arc;
 use terrace_io::disk::{Disk, DiskError, File};
 
-/// A device's file; made when it is first needed.
+/// A device's file, created when it is first needed.
 pub(super) struct Place {
     pub disk: Arc<dyn Disk>,
     pub tier: Tier,
     pub file: Option<Arc<dyn File>>,
-    /// Slots that the file has room for.
+    /// Slots that the file has space for.
     pub grown: u32,
 }
 

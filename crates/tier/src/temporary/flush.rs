@@ -8,7 +8,7 @@ use crate::planted;
 use crate::pool::DirtyCopy;
 
 impl Flusher {
-    /// The flush of temporary pages: a write, and the frames are clean.
+    /// Flushes temporary pages: after the write, the frames are clean.
     pub(crate) fn spill(
         &self,
         spill: &Spill,
@@ -22,7 +22,7 @@ impl Flusher {
         }
         for copy in copies {
             self.writes().count_single(copy.id.space);
-            // Only this flusher makes dirty pages clean: one that is in no frame was dropped, and its space's slots with it.
+            // Only this flusher makes dirty pages clean: a page that is in no frame was dropped, with its space's slots.
             if !self.pool().flushed(copy) && !self.pool().has(copy.id) {
                 spill.forget(copy.id);
             }
@@ -31,7 +31,7 @@ impl Flusher {
         Ok(())
     }
 
-    /// The planted bug: what lasting pages get.
+    /// The planted bug: treats them as permanent pages.
     fn name_temporary(&self, ids: &[PageId], images: &[u8]) -> Result<(), FlushError> {
         let slots = self.map().take_up_to(ids.len(), self.map().slots_reserve());
         let images = &images[..slots.len() * PAGE_SIZE];

@@ -1,8 +1,8 @@
-//! Moving pages from the end of the spill file to free slots further in front, so that the end can be given back.
+//! Moves pages from the end of the spill file to free slots at its front, so that the file can be truncated.
 //!
-//! A long-lived table may have the last slots of a file whose front others have left. Some of its images are read and written to the
-//! front; then, while nobody reads any, their pages have the new slots. Until then both slots are taken, so nobody is given
-//! either. Who finds readers on the way, or a page that was given up meanwhile, leaves it as it is.
+//! A long-lived table may use the last slots of a file whose front was freed by others. Some of its images are read and written
+//! to the front; then, while no thread reads, their pages get the new slots. Until then both slots stay taken, so neither is
+//! allocated. If there are readers, or a page was freed meanwhile, it stays as it is.
 //!
 //! Locks: `reading`, only if it is free at once, then `slots`, for memory work.
 
@@ -13,10 +13,10 @@ use crate::page::{PAGE_SIZE, PageId};
 use terrace_io::AlignedBuf;
 use terrace_io::disk::{Class, File, Op};
 
-/// Pages that are moved at a time.
+/// Number of pages moved at a time.
 const MOVES: usize = 64;
 
-/// One page on its way.
+/// One page being moved.
 struct Move {
     id: PageId,
     from: Home,
@@ -24,8 +24,8 @@ struct Move {
 }
 
 impl Spill {
-    /// Moves some pages from slots at or behind `goal` to free ones before it. True: some were. For the flusher alone, who
-    /// takes slots.
+    /// Moves some pages from slots at or after `goal` to free ones before it. Returns true if any were moved. Only for the
+    /// flusher, which takes slots.
     pub(super) fn move_down(&self, tier: Tier, goal: u32) -> bool {
         let Ok(file) = self.file(tier) else { return false };
         let moves = self.plan(tier, goal);
@@ -34,10 +34,10 @@ impl Spill {
         }
         let mut images = AlignedBuf::zeroed(moves.len() * PAGE_SIZE);
         let copied = copy(&*file, &moves, &mut images);
-        // A reader has looked up where its page is and reads it: nobody may have that slot meanwhile.
+        // A reader has looked up its page's slot and reads it: the slot must not be reused meanwhile.
         let alone = self.reading.try_write().filter(|_| copied);
         let mut slots = self.slots.lock();
-        // Flash may have been left meanwhile.
+        // The spill space may have switched from flash to the volume meanwhile.
         let now = self.tier();
         let mut moved = 0;
         for Move { id, from, to } in moves {
@@ -53,7 +53,7 @@ impl Spill {
         moved > 0
     }
 
-    /// Pages to move, each with the slot that it is to have.
+    /// Pages to move, each with its new slot.
     fn plan(&self, tier: Tier, goal: u32) -> Vec<Move> {
         let mut slots = self.slots.lock();
         let mut last: Vec<(PageId, Home)> = Vec::new();
@@ -76,7 +76,8 @@ impl Spill {
     }
 }
 
-/// Copies the images. False: nothing is moved, one could not be read or written, or is not intact: who reads it will say so.
+/// Copies the images. Returns false, and nothing is moved, if one could not be read or written, or is not intact: a reader of the
+/// page will get the error.
 fn copy(file: &dyn File, moves: &[Move], images: &mut AlignedBuf) -> bool {
     let offset = |slot: Slot| u64::from(slot.no) * PAGE_SIZE as u64;
     let reads = moves.iter().zip(images.chunks_exact_mut(PAGE_SIZE));

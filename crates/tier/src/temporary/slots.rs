@@ -1,4 +1,4 @@
-//! Which slots of the spill space are whose. Memory work only.
+//! Allocation of the spill space's slots. Memory work only.
 
 use crate::below::Tier;
 use crate::page::{PageId, SpaceId, Tag};
@@ -6,7 +6,7 @@ use crate::planted;
 use hashbrown::HashMap;
 use std::collections::BTreeSet;
 
-/// A page's place in the spill space.
+/// A page's position in the spill space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Slot {
     pub tier: Tier,
@@ -22,9 +22,9 @@ pub(super) struct Home {
 
 #[derive(Default)]
 pub(super) struct Slots {
-    /// Of each space, by page number.
+    /// The images of each space, by page number.
     pub homes: HashMap<SpaceId, Vec<Option<Home>>>,
-    /// Slots below `next` that are nobody's, of the file in use.
+    /// Free slots below `next`, in the file in use.
     pub free: BTreeSet<u32>,
     pub next: u32,
     pub used: u64,
@@ -38,7 +38,7 @@ impl Slots {
         self.homes.get(&id.space)?.get(id.page as usize).copied().flatten()
     }
 
-    /// The slot that the page has on the tier, or a free one: the first, so that the file's end is free.
+    /// The page's slot on the tier, or a free one: the lowest, so that the file's end stays free.
     pub fn take(&mut self, id: PageId, tier: Tier) -> Slot {
         if let Some(home) = self.home(id).filter(|home| home.slot.tier == tier) {
             return home.slot;
@@ -50,8 +50,8 @@ impl Slots {
         Slot { tier, no }
     }
 
-    /// The slot is nobody's any more. Those of a tier that is left are no use; one beyond `next` was given back before, when its
-    /// space was dropped while the page was written.
+    /// Frees the slot. Slots on an abandoned tier are dropped. A slot beyond `next` was freed before, when its space was dropped
+    /// while the page was written.
     pub fn release(&mut self, slot: Slot, tier: Tier) {
         let given_back = slot.no >= self.next && !planted::SLOT_RELEASED_TWICE.on();
         if slot.tier != tier || given_back {
@@ -63,7 +63,7 @@ impl Slots {
         }
     }
 
-    /// The page's image is there from now on. What it had on a tier that was left is gone with it.
+    /// The page's image is in this slot from now on. An image on an abandoned tier is forgotten.
     pub fn set(&mut self, id: PageId, home: Home) {
         let pages = self.homes.entry(id.space).or_default();
         let at = id.page as usize;
