@@ -1,29 +1,29 @@
-//! The store's fence: one object that says whose the store is and which writer it has now.
+//! The store's fence: one object that names the instance that owns the store and its present writer.
 //!
-//! The object `epoch` under the store's prefix names the instance, its lineage, the writer epoch, and a
-//! number that each open draws anew. It is taken by conditional write when the store can first be
-//! reached, before the first put; it is read again before anything is deleted (invariant 8). An
-//! instance that finds another writer's epoch there is fenced: from then on it publishes and deletes
-//! nothing. A wrong bucket is refused with a sentence that says so.
+//! The object `epoch` under the store's prefix names the instance, its lineage, the writer epoch, and a random number drawn at
+//! each open. It is taken by conditional write when the store can first be reached, before the first put; it is read again before
+//! anything is deleted (invariant 8). An instance that finds another writer's epoch there is fenced: from then on it publishes
+//! and deletes nothing. A wrong bucket is refused with an error that says so.
 //!
-//! A volume that was put back from an older copy raises its epoch at each start and would once exceed that of the
-//! instance it was copied from. So the epoch is not what counts: a volume keeps in its superblock who took the store last,
-//! as it knows ([`Takers`]), and takes it only from one of them. Whoever else is found there has passed it, and it stays fenced for ever.
-//! An intention to take is durable before the store is asked for it, so a volume knows its own writers after a crash
-//! at any point, and a start that does not reach the store changes nothing.
+//! A volume restored from an older copy raises its epoch at each start and would eventually exceed that of the instance it was
+//! copied from. So the epoch does not decide: a volume records in its superblock the last writers that took the store, as far as
+//! it knows ([`Takers`]), and takes the store only from one of them. Any other writer found there has superseded the volume,
+//! which then stays fenced for ever. The intention to take the store is durable before the store is contacted, so a volume knows
+//! its own writers after a crash at any point, and a start that does not reach the store changes nothing.
 //!
-//! A copy may have been made while the writer held the store, and been put back after it went on: then the writer that is
-//! found is known. So a *mark* counts up with it, first on the volume and then in the store, before it publishes or deletes anything
-//! when the last count is [`MARK_EVERY`] ago. A store whose mark is above that of the volume was written to after the copy was made.
-//! Not told apart is a copy after which nothing was published or deleted but within so many seconds (and what a request takes).
+//! A copy may have been made while the writer held the store, and restored after that writer continued: then the writer found is
+//! known. So a *mark* is incremented with it, first on the volume and then in the store, before it publishes or deletes anything
+//! when the last increment is [`MARK_EVERY`] ago. If the store's mark is above the volume's, the store was written to after the
+//! copy was made. One case is not detected: that after the copy objects were published or deleted only within this time (plus the
+//! duration of a request).
 //!
-//! Where the newer copy is lost, a person has the volume take the store all the same ([`adopt`]).
+//! If the newer copy is lost, an operator can make the volume take the store all the same ([`adopt`]).
 //!
-//! The start does not wait for the store: an instance runs unfenced-but-untaken on memory, flash and
-//! volume, and reads objects; only puts and deletions need the fence.
+//! The start does not wait for the store: before it has taken the store, an instance runs on memory, flash and volume, and reads
+//! objects; only puts and deletions need the fence.
 //!
-//! Crash: leaves the epoch object as it was or with the writer that was noted before. A lost reply is resolved by
-//! reading the object: the number drawn at the open says whether it is ours.
+//! Crash: the epoch object stays as it was, or names the writer that was recorded before. A lost reply is resolved by reading the
+//! object: the number drawn at the open says whether it is ours.
 //!
 //! | at | size | what |
 //! | --- | --- | --- |
@@ -36,7 +36,7 @@
 //! | 56 | 4 | writer epoch |
 //! | 60 | 4 | mark |
 //!
-//! Locks: `state`, for memory work. Two who take at once do it twice, which changes nothing.
+//! Locks: `state`, for memory work. Two threads that take the store at once do it twice; that is idempotent.
 
 pub mod adopt;
 
@@ -50,36 +50,36 @@ pub const KEY: &str = "epoch";
 const MAGIC: [u8; 8] = *b"TERRAEPO";
 const VERSION: u32 = 2;
 const LEN: usize = 64;
-/// Conditional writes that may fail before the store is said to be unavailable.
+/// Number of failed conditional writes after which the store is reported as unavailable.
 const TRIES: usize = 8;
-/// Who publishes or deletes has counted its mark up so long ago at the most, in nanoseconds.
+/// Maximum age of the mark when anything is published or deleted, in nanoseconds.
 pub const MARK_EVERY: Nanos = 10_000_000_000;
 
-/// Who writes.
+/// A writer's identity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Writer {
     pub instance: u128,
     pub lineage: u128,
     pub epoch: u32,
-    /// Drawn anew at each open.
+    /// A random number drawn at each open.
     pub nonce: u64,
 }
 
-/// What the epoch object says.
+/// The content of the epoch object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Held {
     pub writer: Writer,
-    /// Counts up while the writer publishes and deletes.
+    /// Incremented while the writer publishes and deletes.
     pub mark: u32,
 }
 
-/// A writer that took the store from this volume, or meant to.
+/// A writer that took the store from this volume, or intended to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Taker {
     pub epoch: u32,
-    /// Of its open. 0: any writer up to the epoch, as known of volumes that did not keep their takers.
+    /// The number drawn at its open. 0: any writer up to the epoch, for volumes that did not record their takers.
     pub nonce: u64,
-    /// As far as it may have come.
+    /// The highest mark that it may have reached.
     pub mark: u32,
 }
 
@@ -97,9 +97,9 @@ impl Taker {
         (self.epoch, self.nonce) == (other.epoch, other.nonce)
     }
 
-    /// What is to be kept where `kept` was and `takers` are noted: marks never go back. Nor does who was found in the store
-    /// by one open, two of whose workers note at once: the store went from older to newer ones, so the slower one's
-    /// put comes to nothing, and whoever starts next may drop those who are beside an older one.
+    /// The takers to keep when `kept` are recorded and `takers` are to be: marks never decrease. Nor does the writer found in the
+    /// store go back within one open, two of whose workers record at once: the store went from older to newer writers, so the
+    /// slower worker's put fails, and a later start may drop takers beside an older writer.
     pub fn merged(kept: &[Taker], takers: &[Taker]) -> Vec<Taker> {
         let mark = |taker: &Taker| {
             let same = kept.iter().filter(|k| k.is_same(taker));
@@ -112,17 +112,18 @@ impl Taker {
     }
 }
 
-/// How many takers a volume keeps.
+/// Maximum number of takers that a volume records.
 pub const TAKERS_MAX: usize = 15;
 
-/// Where a volume keeps who of its writers may be found in the store: first who was, then, in order, who meant to take it since.
+/// Where a volume records which of its writers may be found in the store: first the one found last, then, in order, those that
+/// intended to take it since.
 pub trait Takers: Send + Sync {
     fn known(&self) -> Vec<Taker>;
-    /// Durable when it returns, as [`Taker::merged`] says. Err says why it is not; nobody tries again.
+    /// Durable when it returns, as [`Taker::merged`] says. An Err gives the reason for failure; it is not retried.
     fn note(&self, takers: &[Taker]) -> Result<(), String>;
 }
 
-/// Takers in memory: for a look, and for tests.
+/// Takers in memory: for offline inspection, and for tests.
 #[derive(Default)]
 pub struct TakersInMemory(Mutex<Vec<Taker>, { Mutexes::Fence as u8 }>);
 
@@ -163,7 +164,7 @@ pub enum FenceError {
     /// Another process opened a copy of the volume.
     #[error("fenced: writer epoch {found} has taken the object store {store}, this is epoch {mine}")]
     Fenced { store: String, found: u32, mine: u32 },
-    /// Another copy of the volume went on while this one lay aside.
+    /// Another copy of the volume continued while this one was not running.
     #[error(
         "fenced: another copy of this volume, as writer epoch {found}, has written to the object store {store} since \
          this one (now epoch {mine}) did: it puts and deletes nothing there, and objects that it needs may be gone; \
@@ -185,14 +186,14 @@ pub enum FenceError {
 }
 
 impl FenceError {
-    /// Whether trying again cannot help. An empty store may be one that is not mounted yet.
+    /// Whether retrying cannot help. An empty store may be one that is not mounted yet.
     pub fn is_final(&self) -> bool {
         !matches!(self, FenceError::Store(_) | FenceError::Empty { .. })
     }
 }
 
 impl Writer {
-    /// With its mark at the beginning.
+    /// With the writer's initial mark.
     pub fn taker(&self) -> Taker {
         Held { writer: *self, mark: 0 }.taker()
     }
@@ -217,7 +218,7 @@ impl Held {
         b
     }
 
-    /// Total over any bytes.
+    /// Accepts any bytes.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Held, &'static str> {
         let Ok(b) = <[u8; LEN]>::try_from(bytes) else { return Err("its length is wrong") };
         let u32_at = |i: usize| u32::from_le_bytes([b[i], b[i + 1], b[i + 2], b[i + 3]]);
@@ -244,16 +245,16 @@ enum State {
     Untaken,
     Taken {
         mark: u32,
-        /// When it was counted up to that.
+        /// When the mark was incremented to that value.
         at: Nanos,
-        /// Somebody counts it up.
+        /// A thread is incrementing it.
         moving: bool,
     },
     /// Final: nothing is published or deleted any more.
     Lost(FenceError),
 }
 
-/// What is to be done about the epoch object that was found.
+/// What to do about the epoch object found.
 enum Turn {
     Put,
     /// It is as it should be.
@@ -263,10 +264,10 @@ enum Turn {
 pub struct Fence {
     store: Arc<dyn ObjectStore>,
     writer: Writer,
-    /// The instance has an object store: an empty one is the wrong one.
+    /// The instance has taken a store before: an empty one is the wrong one.
     bound: bool,
     takers: Arc<dyn Takers>,
-    /// As of the open.
+    /// As at the open.
     known: Vec<Taker>,
     state: Mutex<State, { Mutexes::Fence as u8 }>,
 }
@@ -282,7 +283,7 @@ impl Fence {
         self.writer
     }
 
-    /// Why nothing is published any more, if so.
+    /// Why nothing is published any more, if that is so.
     pub fn lost(&self) -> Option<FenceError> {
         match &*self.state.lock() {
             State::Lost(error) => Some(error.clone()),
@@ -290,7 +291,7 @@ impl Fence {
         }
     }
 
-    /// Makes sure that the store is ours to write to. Asks it once; then it is an answer from memory.
+    /// Ensures that the store is ours to write to. The store is contacted once; later calls answer from memory.
     pub fn take(&self) -> Result<(), FenceError> {
         match &*self.state.lock() {
             State::Taken { .. } => return Ok(()),
@@ -301,8 +302,8 @@ impl Fence {
         self.note(result)
     }
 
-    /// To be called before anything is published or deleted: makes sure that the store is ours, and that copies of the volume
-    /// made before can be told apart. Asks the store each [`MARK_EVERY`].
+    /// To be called before anything is published or deleted: ensures that the store is ours, and that copies of the volume made
+    /// before can be detected. Contacts the store every [`MARK_EVERY`].
     pub fn keep_up(&self, now: Nanos) -> Result<(), FenceError> {
         self.take()?;
         let next = match &mut *self.state.lock() {
@@ -337,7 +338,7 @@ impl Fence {
         })
     }
 
-    /// Reads the epoch object again, as before any deletion: are we still the writer?
+    /// Reads the epoch object again, as before any deletion, to check that we are still the writer.
     pub fn check(&self) -> Result<(), FenceError> {
         self.take()?;
         let found = match self.store.get(Purpose::Epoch, KEY) {
@@ -352,8 +353,8 @@ impl Fence {
         self.note(found.and_then(is_mine))
     }
 
-    /// Who writes to the store now, without taking it; None: nobody ever did. For looking at an instance
-    /// that does not run: an error that [`FenceError::is_final`] says that it is not this instance's store.
+    /// The present writer of the store, without taking it; None: no instance has ever taken it. For inspecting a stopped
+    /// instance: an error for which [`FenceError::is_final`] holds says that the store is not this instance's.
     pub fn look(&self) -> Result<Option<Held>, FenceError> {
         match self.store.get(Purpose::Epoch, KEY) {
             Ok((bytes, _)) => self.read(&bytes).map(Some),
@@ -370,17 +371,17 @@ impl Fence {
         found.writer == self.writer || self.known.iter().any(|taker| taker.is(found))
     }
 
-    /// Notes that we are about to take the store, in which `found` was. Two who do this at once may note one of the
-    /// known too many, which does no harm.
+    /// Records that we are about to take the store, in which `found` was. If two threads do this at once, one known taker too
+    /// many may be recorded, which is harmless.
     fn note_intention(&self, found: Option<&Held>) -> Result<(), FenceError> {
         let mut takers = match found {
-            // Nobody else can take it any more: they meant to take it from somebody before.
+            // None of them can take it any more: they intended to take it from an earlier writer.
             Some(found) if !self.known.first().is_some_and(|first| first.is(found)) => vec![found.taker()],
-            // A put of one of the others may be on its way.
+            // A put of one of the others may be in flight.
             _ => self.known.clone(),
         };
         if takers.len() == TAKERS_MAX {
-            takers.remove(1); // so many starts ago, nothing of it is on its way
+            takers.remove(1); // that many starts ago: no put of it is in flight
         }
         takers.push(self.writer.taker());
         self.note_takers(&takers)
@@ -409,7 +410,7 @@ impl Fence {
         FenceError::Fenced { store: self.store.describe(), found: found.epoch, mine: self.writer.epoch }
     }
 
-    /// What the epoch object says, if the store is this instance's.
+    /// The content of the epoch object, if the store is this instance's.
     fn read(&self, bytes: &[u8]) -> Result<Held, FenceError> {
         let store = self.store.describe();
         let found = Held::decode(bytes).map_err(|what| FenceError::Corrupt { store: store.clone(), what })?;
@@ -445,7 +446,7 @@ impl Fence {
         })
     }
 
-    /// Puts the epoch object in place of the one that is there, as long as `turn` says so of it.
+    /// Replaces the existing epoch object, as `turn` decides for it.
     fn put(
         &self,
         held: &Held,
@@ -468,7 +469,7 @@ impl Fence {
             };
             match put {
                 Ok(_) => return Ok(()),
-                // Somebody was faster, or no answer: look again.
+                // Another writer was faster, or there was no answer: read it again.
                 Err(error @ (StoreError::Conflict { .. } | StoreError::Unknown { .. })) => last = Some(error),
                 Err(error) => return Err(error.into()),
             }

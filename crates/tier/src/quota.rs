@@ -1,21 +1,21 @@
-//! Quotas and placement: what a table may have of flash, and how fast it may read each tier. CloudJump III §2.3, §3.1.
+//! Quotas and placement: how much of flash a table may use, and how fast it may read each tier. CloudJump III §2.3, §3.1.
 //!
-//! A *class* is what the pages of one table with one placement are to flash. A slot of flash knows its class (a byte), and
-//! a class how many slots it has. All else here decides and does nothing:
+//! Flash groups pages in *classes*: a class is the pages of one table with one placement. A flash slot stores its class (a byte),
+//! and a class its number of slots. Everything else in this file only decides:
 //!
-//! * `KEEP`: admitted without evidence of reuse, and leaves only for another kept page, its own table's, or a page of a table that
-//!   has less than its minimum.
-//! * `DEFAULT`: as admission says.
+//! * `KEEP`: admitted without evidence of reuse, and evicted only for another kept page, for a page of its own table, or for one
+//!   of a table below its minimum.
+//! * `DEFAULT`: as admission decides.
 //! * `NONE`: never admitted.
-//! * A table's minimum: while it has no more than that, its pages do not leave for another table's. What it does not use others
-//!   borrow, and give back as its pages come.
-//! * A table's cap: once it has so much, a page of it takes the place of another one of its own. What is above a cap that comes down
-//!   leaves at once.
+//! * A table's minimum: while it has no more than that, its pages are not evicted for another table's. Other tables borrow the
+//!   unused part, and return it as the table's pages come.
+//! * A table's cap: once it is reached, a page of the table replaces another one of its own. If a cap is lowered, the pages above
+//!   it are removed at once.
 //!
-//! In the object buffer, a table above its cap has its blocks sunk before anybody needs the room, and blocks up to its minimum
+//! In the object buffer, blocks of a table above its cap are sunk before their slots are needed, and blocks up to its minimum
 //! stay when others sink, as long as there are others.
 //!
-//! Limits of reads and of writes, each tier's, are token buckets (`limits`).
+//! Limits of reads and of writes, one for each tier, are token buckets (`limits`).
 //!
 //! A table or index without rules has class 0: the cheapest case is the usual one.
 
@@ -41,14 +41,14 @@ pub enum Placement {
     None,
 }
 
-/// Shares of a table, in bytes; a cap of 0 is none.
+/// A table's shares, in bytes; a cap of 0 means no cap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Share {
     pub min: u64,
     pub max: u64,
 }
 
-/// Limits of a table's reads from one tier, or of its writes to it, a second; 0 is none.
+/// Limits of a table's reads from one tier, or of its writes to it, a second; 0 means no limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Limit {
     pub requests: u64,
@@ -59,21 +59,21 @@ pub struct Limit {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TableRule {
     pub flash: Share,
-    /// Of the object buffer.
+    /// Its share of the object buffer.
     pub buffer: Share,
     pub flash_limit: Limit,
     pub volume_limit: Limit,
     pub object_limit: Limit,
-    /// The same of writes: fills of flash, images on the volume, objects that are put.
+    /// The same for writes: fills of flash, images on the volume, objects that are put.
     pub flash_writes: Limit,
     pub volume_writes: Limit,
     pub object_writes: Limit,
-    /// What its flushes do to flash.
+    /// Its write policy on flash.
     pub write: WritePolicy,
 }
 
 impl TableRule {
-    /// What contradicts itself, in words.
+    /// Contradictions in the rule, as text.
     pub fn faults(&self, placements: &[Placement]) -> Vec<String> {
         let mut faults = Vec::new();
         let Share { min, max } = self.flash;
@@ -122,7 +122,8 @@ impl TableRule {
     }
 }
 
-/// Guaranteed minimums of several tables together against what there is: `option` is what guarantees, `setting` what has.
+/// Checks the sum of several tables' guaranteed minimums against the capacity: `option` names the guarantee, `setting` the
+/// capacity.
 pub fn too_much_guaranteed(
     minimums: &[(String, u64)],
     (option, setting, has): (&str, &str, u64),
@@ -140,17 +141,18 @@ pub fn too_much_guaranteed(
     })
 }
 
-/// What shares of the object buffer say of the blocks that could sink.
+/// The verdict of object buffer shares on the blocks that could sink.
 #[derive(Default, Debug, PartialEq, Eq)]
 pub struct ByShare {
-    /// Blocks of tables above their cap, those left alone longest, as many as bring each down to it.
+    /// Blocks of tables above their cap, those unchanged longest, as many as bring each down to it.
     pub over: Vec<BlockId>,
-    /// All others, but those that a minimum protects: of each table the blocks flushed to last, up to its minimum. If
-    /// `needed` slots cannot be had without them, as many as it takes are here as well, those left alone longest.
+    /// All other blocks except those that a minimum protects, which are each table's most recently flushed blocks, up to its
+    /// minimum. If `needed` slots cannot be had without them, as many protected blocks as needed are included, those unchanged
+    /// longest.
     pub others: Vec<BufferedBlock>,
 }
 
-/// Sorts the blocks by what the shares of their tables say (`share_of`: the table's id and its share, None: it has none).
+/// Sorts the blocks by the shares of their tables (`share_of`: the table's id and its share; None: it has none).
 pub fn by_share(
     blocks: Vec<BufferedBlock>,
     share_of: impl Fn(SpaceId) -> Option<(u32, Share)>,
@@ -198,15 +200,15 @@ pub fn by_share(
     sorted
 }
 
-/// What flash knows a page by.
+/// The identity by which flash knows a page.
 pub type Class = u8;
 
-/// One class, as it is now.
+/// One class in its present state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Holder {
     pub table: u32,
     pub keep: bool,
-    /// Slots that the table has, in all its classes, what it is guaranteed, and its cap.
+    /// The table's slots in all its classes, its guaranteed minimum, and its cap.
     pub used: u32,
     pub min: u32,
     pub max: u32,
@@ -218,22 +220,22 @@ impl Holder {
     }
 }
 
-/// Whether a page of `victim` may leave flash for one of `comer`.
+/// Whether a page of `victim` may be evicted from flash for one of `comer`.
 pub fn may_leave(victim: &Holder, comer: &Holder) -> bool {
     if victim.table == comer.table && comer.table != 0 {
         return comer.keep || !victim.keep;
     }
-    // What is guaranteed goes before what is kept; but for that, who keeps could have all of flash.
+    // A guarantee takes precedence over `KEEP`; otherwise a table with `KEEP` could have all of flash.
     let is_kept = victim.keep && !comer.keep && comer.used >= comer.min;
     !comer.is_full() && !is_kept && (victim.min == 0 || victim.used > victim.min)
 }
 
-/// What becomes of an evicted page before admission is asked.
+/// The decision on an evicted page before admission is consulted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Entry {
     /// Admission decides.
     Ask,
-    /// It is written, whatever admission would say.
+    /// It is written, regardless of admission.
     Take,
     Refuse,
 }
@@ -256,7 +258,7 @@ pub struct SpaceRule {
 /// The rules of all spaces that have any.
 #[derive(Default)]
 pub struct Rules {
-    /// Held by whoever brings new rules, from before it asks what they are.
+    /// Held by a thread that sets new rules, from before it reads them.
     pub turn: Mutex<(), { Mutexes::Limits as u8 }>,
     any: AtomicBool,
     caps: AtomicBool,
@@ -265,7 +267,7 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// The rules of a space; None: it has none.
+    /// The rules of a space; None if it has no rules.
     pub fn of(&self, space: SpaceId) -> Option<SpaceRule> {
         if !self.any.load(Ordering::Relaxed) {
             return None;
@@ -273,8 +275,8 @@ impl Rules {
         self.spaces.read().get(&space).cloned()
     }
 
-    /// These are the rules from now on: of each table its id, its rule, and its spaces with their placement. What a table has
-    /// spent of its limits it has spent.
+    /// Sets the rules: for each table its id, its rule, and its spaces with their placement. Tokens that a table has spent stay
+    /// spent.
     pub fn set(&self, tables: Vec<(u32, TableRule, Vec<(SpaceId, Placement)>)>) {
         let mut spaces = self.spaces.write();
         let before: HashMap<u32, Arc<Table>> =

@@ -1,23 +1,23 @@
-//! Adoption: a volume takes the store from a writer that it does not know, because a person says that the other copy of the
+//! Adoption: a volume takes the store from a writer that it does not know, because an operator says that the other copy of the
 //! volume is lost. `docs/decisions/2026-11-22-adopt-notes-the-volume-first-then-the-store.md`.
 //!
-//! First the volume notes both: the writer that was found, and the one that is to be. Then that one is put in the found one's place, if
-//! it is still there as it was found. A crash between leaves a volume whose next start takes the store, unless the other
-//! copy has written to it meanwhile: then it is fenced as before.
+//! First the volume records both writers: the one found, and the new one. Then the new one replaces the one found, if the epoch
+//! object is unchanged. A crash in between leaves a volume whose next start takes the store, unless the other copy has written to
+//! it meanwhile: then it is fenced as before.
 
 use super::{Fence, FenceError, Held, Turn};
 
-/// The adopting writer's epoch is so far above both volumes': a copy of a format that kept no takers goes by the epoch alone, and
-/// may have been started a few times without reaching the store.
+/// The distance of the adopting writer's epoch above both volumes' epochs: a copy of a format that recorded no takers goes by the
+/// epoch alone, and may have been started a few times without reaching the store.
 const LEAP: u32 = 1000;
 
-/// The epoch of who adopts a store; None: there are no more.
+/// The epoch of a writer that adopts a store; None: there are no more epochs.
 pub fn epoch(of_volume: u32, found: &Held) -> Option<u32> {
     of_volume.max(found.writer.epoch).checked_add(LEAP)
 }
 
 impl Fence {
-    /// Takes the store from `expected`, whoever that is. `Moved` if it is held otherwise than so by now.
+    /// Takes the store from `expected`. Fails with `Moved` if the store has another holder by now.
     pub fn adopt(&self, expected: &Held) -> Result<(), FenceError> {
         self.note_takers(&[expected.taker(), self.writer.taker()])?;
         self.put(&Held { writer: self.writer, mark: 0 }, &|found| match found {

@@ -235,7 +235,7 @@ impl Map {
     }
 
     /// The object is durable in the store: it becomes the block's current and only one. Pages `taken` into it (index in
-    /// the block, tag), those whose tag is unchanged no longer need a slot; a page that changed meanwhile keeps its slot. Returns
+    /// the block, tag) no longer need a slot if their tag is unchanged; a page that changed meanwhile keeps its slot. Returns
     /// None if the space was dropped meanwhile, or each page of the block freed: the object is not needed then.
     pub fn publish_object(
         &self,

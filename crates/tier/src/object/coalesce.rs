@@ -1,12 +1,12 @@
-//! Misses that share a request: while a page of an object is being fetched and the store has much to do, others that miss
-//! pages of the same object wait for the end of that request, and then go together, with one for the range that spans them.
+//! Misses that share a request: while a page of an object is being fetched and the store is busy, other misses of pages of the
+//! same object wait for that request to end, and are then served together by one request for the range that spans them.
 //!
-//! A store answers only so many requests a second, and each costs money, but bytes cost next to nothing. Where few
-//! requests are under way nobody waits: then a miss is sent at once, and its latency is the store's.
+//! A store answers a limited number of requests a second, and each costs money, but bytes cost next to nothing. While few
+//! requests are in flight no miss waits: it is sent at once, and has the store's latency.
 //!
-//! Nobody waits longer than [`PATIENCE`] for another's request, and an error is nobody else's: those who waited for it
-//! ask by themselves. Bytes between the pages that are wanted take memory, which is bounded, and so is a range: whom
-//! the next request has no room for waits for one of the later ones.
+//! A miss waits no longer than [`PATIENCE`] for another's request, and an error is not passed on: misses that waited for the
+//! failed request send their own. Bytes between the wanted pages take memory, which is bounded, and so is a range: misses that do
+//! not fit in the next request wait for a later one.
 //!
 //! Locks: `state`, for memory work only.
 
@@ -20,15 +20,15 @@ use terrace_io::clock::Nanos;
 use terrace_io::lock::{Mutex, Mutexes};
 use terrace_io::sched::{Event, Sched};
 
-/// With fewer requests than this under way, each miss has its own. S3 answers 5,500 a second for a prefix; at 25 to 30
+/// While fewer requests than this are in flight, each miss has its own. S3 answers 5,500 a second for a prefix; at 25 to 30
 /// milliseconds each that is about 150 at a time.
 const BUSY: usize = 128;
-/// How long to wait for another's request, in nanoseconds.
+/// How long to wait for another miss's request, in nanoseconds.
 const PATIENCE: Nanos = 200_000_000;
-/// The most bytes of one request. A page alone takes about as long as three megabytes.
+/// Maximum number of bytes of one request. A page alone takes about as long as three megabytes.
 const SPAN_MAX: usize = 256 << 10;
 
-/// Memory that a span has of what all spans may take.
+/// A span's share of the memory that all spans may take.
 struct Reserved {
     room: Arc<AtomicUsize>,
     bytes: usize,
@@ -40,7 +40,7 @@ impl Drop for Reserved {
     }
 }
 
-/// Bytes of an object that several pages are in.
+/// A range of an object's bytes that contains several pages.
 pub struct Span {
     from: usize,
     bytes: AlignedBuf,
@@ -54,15 +54,15 @@ impl Span {
     }
 }
 
-/// What one who waits is told.
+/// The message to a waiting miss.
 enum Answer {
     Come(Arc<Span>),
-    /// It goes, for itself and for these.
+    /// It sends the request, for itself and for these.
     Lead(Vec<Arc<Seat>>, Option<Reserved>),
     Alone,
 }
 
-/// One who waits.
+/// A waiting miss.
 struct Seat {
     at: InObject,
     answered: Event,
@@ -78,9 +78,9 @@ impl Seat {
 
 #[derive(Default)]
 struct State {
-    /// Under way.
+    /// Requests in flight.
     requests: usize,
-    /// Objects of which one is under way that may be waited for, and who does.
+    /// Objects with a request in flight that other misses may wait for, and those that wait.
     objects: HashMap<ObjectKey, Vec<Arc<Seat>>>,
 }
 
@@ -101,24 +101,23 @@ pub enum Turn<'a> {
     Come(Arc<Span>),
 }
 
-/// A request under way. Once it is dropped, those who wait for its end go on.
+/// A request in flight. When it is dropped, misses that wait for its end continue.
 pub struct Flight<'a> {
     coalescer: &'a Coalescer,
-    /// None: nobody waits for its end.
+    /// None: no miss may wait for its end.
     key: Option<ObjectKey>,
     with: Vec<Arc<Seat>>,
     reserved: Option<Reserved>,
 }
 
 impl Flight<'_> {
-    /// The range of the object's body, from and to, that is to be got for the page at `at` and those of others; None if
-    /// it is for that page alone.
+    /// The range of the object's body to read, for the page at `at` and those of other misses; None if it is for that page alone.
     pub fn range(&self, at: &InObject) -> Option<(usize, usize)> {
         let with = self.with.iter().map(|seat| extent(&seat.at));
         (!self.with.is_empty()).then(|| with.fold(extent(at), spanning))
     }
 
-    /// These bytes have come, from `from` on: the others take theirs.
+    /// These bytes have arrived, beginning at `from`: the other misses take theirs.
     pub fn come(mut self, from: usize, bytes: AlignedBuf) -> Arc<Span> {
         let span = Arc::new(Span { from, bytes, _reserved: self.reserved.take() });
         self.with.drain(..).for_each(|seat| seat.tell(Answer::Come(span.clone())));
@@ -128,7 +127,7 @@ impl Flight<'_> {
 
 impl Drop for Flight<'_> {
     fn drop(&mut self) {
-        // Nothing has come for them: an error is nobody else's.
+        // Nothing has arrived for them: an error is not passed on.
         self.with.drain(..).for_each(|seat| seat.tell(Answer::Alone));
         self.coalescer.ended(self.key);
     }
@@ -143,13 +142,13 @@ fn spanning(a: (usize, usize), b: (usize, usize)) -> (usize, usize) {
 }
 
 impl Coalescer {
-    /// `memory`: bytes that the answers for several pages may take together.
+    /// `memory`: bytes that answers for several pages may take in total.
     pub fn new(sched: Arc<dyn Sched>, memory: usize) -> Coalescer {
         let room = Arc::new(AtomicUsize::new(memory));
         Coalescer { sched, busy: BUSY, patience: PATIENCE, room, state: Mutex::default() }
     }
 
-    /// The way to fetch the page at `at`. May wait.
+    /// How to fetch the page at `at`. May wait.
     pub fn turn(&self, at: &InObject) -> Turn<'_> {
         let seat = {
             let mut state = self.state.lock();
@@ -180,7 +179,7 @@ impl Coalescer {
                 Turn::Go(Flight { coalescer: self, key: Some(at.key), with, reserved })
             }
             Some(Answer::Alone) => self.go(&mut state, None),
-            // In vain.
+            // the wait timed out
             None => {
                 let waiting = state.objects.get_mut(&at.key);
                 waiting.into_iter().for_each(|waiting| waiting.retain(|other| !Arc::ptr_eq(other, &seat)));
@@ -189,13 +188,13 @@ impl Coalescer {
         }
     }
 
-    /// One more request, for one page.
+    /// Adds a request for one page.
     fn go(&self, state: &mut State, key: Option<ObjectKey>) -> Turn<'_> {
         state.requests += 1;
         Turn::Go(Flight { coalescer: self, key, with: Vec::new(), reserved: None })
     }
 
-    /// A request is no longer under way: the first of those who waited for that makes the next one.
+    /// A request has ended: the first miss that waited for it sends the next one.
     fn ended(&self, key: Option<ObjectKey>) {
         let mut state = self.state.lock();
         state.requests -= 1;
@@ -217,7 +216,7 @@ impl Coalescer {
             .collect();
         let reserved = (!with.is_empty()).then(|| {
             let bytes = range.1 - range.0;
-            self.room.fetch_sub(bytes, Ordering::Relaxed); // others only add to it, but under this lock
+            self.room.fetch_sub(bytes, Ordering::Relaxed); // other threads only add to it, except under this lock
             Reserved { room: self.room.clone(), bytes }
         });
         state.requests += 1;

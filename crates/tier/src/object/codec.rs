@@ -1,7 +1,7 @@
 //! Pages in objects, compressed one by one: so one page is still one range of the object.
 //!
-//! A page's stored body is its image (16 KiB), or shorter, and then it begins with eight bytes of its own, because the
-//! map knows lengths only and a reader of one page never sees the object's header (`docs/format.md`):
+//! A page's stored body is its image (16 KiB), or is shorter. A shorter body begins with a header of eight bytes, because the map
+//! knows lengths only and a reader of one page never sees the object's header (`docs/format.md`):
 //!
 //! | at | size | what |
 //! | --- | --- | --- |
@@ -11,11 +11,11 @@
 //! | 4 | 4 | CRC-32C of the whole body, with this field zero |
 //! | 8 | | the compressed bytes, then zeros up to a multiple of 64 |
 //!
-//! A page is compressed where that saves at least a sixteenth of it. Which codec a table's pages get is [`Codecs`]';
-//! what is stored says by itself what it is, so that a change of codec concerns later objects only.
+//! A page is compressed if that saves at least a sixteenth of it. [`Codecs`] decides which codec a table's pages get. A stored
+//! body names its own codec, so a change of codec concerns later objects only.
 //!
-//! Whatever the bytes say, unpacking writes one page and keeps no more memory than a codec's fixed state. It knows nothing of
-//! what the page should be: its tag is compared by who asked (`page::check`).
+//! Whatever the bytes are, unpacking writes one page and uses no more memory than a codec's fixed state. It does not know what
+//! the page should be: the caller compares the tag (`page::check`).
 
 use crate::map::entry::LENGTH_UNIT;
 use crate::page::{PAGE_SIZE, SpaceId};
@@ -24,16 +24,16 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use terrace_io::lock::{Mutex, Mutexes, RwLock, RwLocks};
 use zstd::bulk::{Compressor, Decompressor};
 
-/// Bytes before a compressed page's own.
+/// Header bytes of a compressed page.
 pub const HEAD: usize = 8;
-/// A body that is longer than this is not worth its decompression: the page is stored as it is.
+/// A body longer than this does not justify its decompression: the page is stored as it is.
 pub const PAYS: usize = PAGE_SIZE - PAGE_SIZE / 16;
-/// Of the levels of zstd: beyond it a page of 16 KiB takes twice the time to get some percent smaller.
+/// The zstd level: a higher one takes twice the time for a page of 16 KiB and saves a few percent.
 const ZSTD_LEVEL: i32 = 3;
-/// Memory of a state of zstd that compresses pages, and of one that decompresses them, in bytes. (lz4 needs less.)
+/// Memory of a zstd compression state, and of a decompression state, in bytes. (lz4 needs less.)
 pub const PACK_STATE: usize = 288 << 10;
 pub const UNPACK_STATE: usize = 96 << 10;
-/// States of a codec that are kept for the next one who needs one.
+/// Maximum number of a codec's states kept for reuse.
 pub const KEPT: usize = 4;
 
 const _: () = assert!(PAYS.is_multiple_of(LENGTH_UNIT) && HEAD < LENGTH_UNIT);
@@ -78,11 +78,11 @@ impl Codecs {
     pub fn set_fallback(&self, codec: Codec) {
         self.fallback.store(codec as u8, Ordering::Relaxed);
     }
-    /// Of spaces that have none of their own.
+    /// The codec of spaces without their own.
     pub fn fallback(&self) -> Codec {
         Codec::numbered(self.fallback.load(Ordering::Relaxed)).unwrap_or_default()
     }
-    /// None: the default's.
+    /// None: the default codec.
     pub fn set(&self, space: SpaceId, codec: Option<Codec>) {
         let mut own = self.own.write();
         match codec {
@@ -114,18 +114,18 @@ pub enum BadBody {
 
 #[derive(Default, Debug)]
 pub struct PackCounters {
-    /// Pages that were stored, those of them that are compressed, and the bytes of all of them before and after.
+    /// Pages stored, those of them that are compressed, and the total bytes before and after.
     pub pages: AtomicU64,
     pub compressed: AtomicU64,
     pub raw_bytes: AtomicU64,
     pub stored_bytes: AtomicU64,
-    /// Of those that were stored, those whose body was that of their last object.
+    /// Of the pages stored, those whose body was copied from their last object.
     pub taken_over: AtomicU64,
     /// Pages that were decompressed.
     pub unpacked: AtomicU64,
 }
 
-/// The codecs at work, with states that are used again. Locks: `packers` and `unpackers`, to take and give one.
+/// The codecs in use, with reusable states. Locks: `packers` and `unpackers`, to take and return one.
 #[derive(Default)]
 pub struct Packer {
     packers: Mutex<Vec<Compressor<'static>>, { Mutexes::Codecs as u8 }>,
@@ -133,7 +133,7 @@ pub struct Packer {
     pub counters: PackCounters,
 }
 
-/// Runs `work` with a state of a codec; None if the machine has no memory for it.
+/// Runs `work` with a state of a codec; None if memory for it cannot be allocated.
 fn with<T, R>(
     kept: &Mutex<Vec<T>, { Mutexes::Codecs as u8 }>,
     make: impl Fn() -> Option<T>,
@@ -149,12 +149,12 @@ fn with<T, R>(
     Some(result)
 }
 
-/// Room for what a codec makes of a page, however bad the page.
+/// Buffer size for a codec's output, however incompressible the page.
 const SCRATCH: usize = HEAD + lz4_flex::block::get_maximum_output_size(PAGE_SIZE);
 
 impl Packer {
-    /// Puts the page's stored body in place of its image, and returns its length. Where it does not pay, and if the codec
-    /// fails, that is the image.
+    /// Replaces the page's image with its stored body, and returns its length. If compression does not pay, or the codec fails,
+    /// that is the image.
     pub fn pack(&self, codec: Codec, image: &mut [u8]) -> usize {
         assert_eq!(image.len(), PAGE_SIZE);
         let mut body = [0; SCRATCH];
@@ -182,12 +182,12 @@ impl Packer {
         length
     }
 
-    /// Bytes of a stored page, so far; never 0.
+    /// Average bytes of a stored page so far; never 0.
     pub fn mean(&self) -> usize {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let pages = get(&self.counters.pages);
         let mean = get(&self.counters.stored_bytes).checked_div(pages).map(|mean| mean as usize);
-        // Another may have counted its page and not yet the bytes.
+        // Another thread may have counted its page and not its bytes yet.
         mean.filter(|mean| *mean >= LENGTH_UNIT).unwrap_or(PAGE_SIZE)
     }
 
@@ -199,7 +199,7 @@ impl Packer {
         count(&self.counters.stored_bytes, length);
     }
 
-    /// Whether a page's stored body is what this codec makes of it: what `pack` would do again. It is counted as packed.
+    /// Whether a page's stored body is what this codec produces: the result of `pack`. Counted as packed.
     pub fn takes_over(&self, codec: Codec, body: &[u8]) -> bool {
         let same = match codec {
             Codec::None => body.len() == PAGE_SIZE,
@@ -212,7 +212,7 @@ impl Packer {
         same
     }
 
-    /// The image from its stored body, whose bytes are checked. After an error `image` holds anything.
+    /// Restores the image from its stored body, whose bytes are checked. After an error the content of `image` is undefined.
     pub fn unpack(&self, body: &[u8], image: &mut [u8]) -> Result<(), BadBody> {
         assert_eq!(image.len(), PAGE_SIZE);
         if body.len() == PAGE_SIZE {

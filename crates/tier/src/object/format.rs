@@ -32,7 +32,7 @@ use twox_hash::xxhash3_128::Hasher;
 pub const HEADER: usize = 1024;
 const PAGES: usize = BLOCK_PAGES as usize;
 const MAGIC: [u8; 8] = *b"TERRAOBJ";
-/// Every page as it is.
+/// Every page is stored uncompressed.
 const VERSION_RAW: u32 = 1;
 /// Pages may be compressed.
 const VERSION_CODECS: u32 = 2;
@@ -109,7 +109,7 @@ impl Header {
         HEADER + self.lengths.iter().map(|l| usize::from(*l)).sum::<usize>()
     }
 
-    /// What the map is to know of the object.
+    /// The entry for the map.
     pub fn shape(&self) -> ObjectShape {
         ObjectShape { key: self.key, snapshot_version: self.snapshot_version, lengths: self.lengths }
     }
@@ -211,7 +211,7 @@ fn content<'a>(header: &Header, bodies: impl Iterator<Item = &'a [u8]>) -> u128 
     hasher.finish_128()
 }
 
-/// A whole object, checked: its header, its name, its length and its content hash.
+/// Checks a whole object: its header, its key, its length and its content hash.
 pub fn check(key: &ObjectKey, bytes: &[u8]) -> Result<Header, BadObject> {
     let header = Header::decode(bytes)?;
     if header.key != *key {

@@ -1,11 +1,11 @@
-//! Token buckets: what a table may read from each tier, and write to it, in a second.
+//! Token buckets: how much a table may read from each tier, and write to it, in a second.
 //!
-//! Reads and writes have buckets of their own, as Linux has them for block devices: who bounds a scan does not mean the flush of
-//! what others change.
+//! Reads and writes have separate buckets, as Linux has them for block devices: a limit on a scan should not limit the flush of
+//! other clients' changes.
 //!
-//! A read takes its tokens at once and waits until they would have come, so reads are served in the order in which they
-//! came, and a test's clock gives the same waits each time. A write is made while the bucket owes nothing, and then pays: it
-//! may be larger than what the bucket holds. Where it cannot wait (log, frames or slots run out) it is made all the same, and counted.
+//! A read takes its tokens at once and waits until they would have arrived, so reads are served in order of arrival, and a test's
+//! clock gives the same waits each time. A write is made while the bucket has no debt, and then pays: it may be larger than the
+//! bucket. If it cannot wait (log, frames or slots run out) it is made all the same, and counted.
 
 use super::{Limit, TableRule};
 use crate::below::Tier;
@@ -13,20 +13,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_io::clock::Nanos;
 use terrace_io::lock::{Mutex, Mutexes};
 
-/// What a bucket holds at the most: the tokens of a tenth of a second.
+/// The capacity of a bucket: the tokens of a tenth of a second.
 const BURST: Nanos = 100_000_000;
-/// What those who do not wait leave to those who do.
+/// The part that operations which do not wait leave to those which do.
 const DEBT_MAX: Nanos = 1_000_000_000;
 
-/// Until so many tokens of `rate` a second have come.
+/// The time in which this number of tokens arrives, at `rate` a second.
 fn spacing(rate: u64, cost: u64) -> Nanos {
     (u128::from(cost) * 1_000_000_000 / u128::from(rate)).min(u128::from(Nanos::MAX)) as Nanos
 }
 
-/// A token bucket that holds a tenth of a second's tokens: it says when, not whether.
+/// A token bucket that holds a tenth of a second's tokens: it returns when a request may run, not whether.
 #[derive(Debug, Default)]
 pub struct Bucket {
-    /// When the last token that was promised will have come.
+    /// When the last token promised will have arrived.
     promised: Nanos,
 }
 
@@ -41,21 +41,21 @@ impl Bucket {
         began.saturating_sub(now)
     }
 
-    /// Takes tokens and does not wait for them: those that follow pay, with no more than a second.
+    /// Takes tokens without waiting for them: later requests pay, with at most a second's debt.
     pub fn owe(&mut self, now: Nanos, rate: u64, cost: u64) {
         let before = self.promised;
         self.take(now, rate, cost);
         self.promised = self.promised.min(before.max(now.saturating_add(DEBT_MAX)));
     }
 
-    /// The request was given up while it waited, or took less than was thought: its tokens are the others'.
+    /// The request was cancelled while it waited, or needed less than estimated: returns its tokens.
     pub fn give_back(&mut self, rate: u64, cost: u64) {
         if rate > 0 {
             self.promised = self.promised.saturating_sub(spacing(rate, cost));
         }
     }
 
-    /// How often `cost` may be taken now without waiting.
+    /// How many times `cost` may be taken now without waiting.
     pub fn room(&self, now: Nanos, rate: u64, cost: u64) -> u64 {
         if rate == 0 {
             return u64::MAX;
@@ -64,7 +64,7 @@ impl Bucket {
         now.checked_sub(began).map_or(0, |free| free / spacing(rate, cost).max(1) + 1)
     }
 
-    /// How long until it owes nothing.
+    /// How long until it has no debt.
     fn owes(&self, now: Nanos, rate: u64) -> Nanos {
         if rate == 0 { 0 } else { self.promised.saturating_sub(now) }
     }
@@ -78,25 +78,26 @@ struct Buckets {
 
 type Shared = Mutex<Buckets, { Mutexes::Limits as u8 }>;
 
-/// A table's rules at work.
+/// A table's rules in use.
 #[derive(Debug, Default)]
 pub struct Table {
     pub id: u32,
     pub rule: TableRule,
     reads: [Shared; 3],
     writes: [Shared; 3],
-    /// Reads that waited, and how long in all.
+    /// Reads that waited, and the total time.
     pub waits: AtomicU64,
     pub wait_nanos: AtomicU64,
-    /// The same of who changes rows, builds or writes large values.
+    /// The same for operations that change rows, build or write large values.
     pub write_waits: AtomicU64,
     pub write_wait_nanos: AtomicU64,
-    /// Changed pages that wait for the volume, and blocks that wait for the store, as far as the flusher and the sinker met them.
+    /// Changed pages that waited for the volume, and blocks that waited for the store, as often as the flusher and the sinker
+    /// found them.
     pub pages_held: AtomicU64,
     pub blocks_held: AtomicU64,
-    /// Pages and objects that were written beyond the limit.
+    /// Pages and objects written beyond the limit.
     pub over: AtomicU64,
-    /// Pages that flash did not get.
+    /// Pages that were dropped instead of written to flash.
     pub fills_refused: AtomicU64,
 }
 
@@ -124,7 +125,7 @@ impl Table {
         (limit != Limit::default()).then_some((&self.reads[at], limit))
     }
 
-    /// A read by who cannot wait: it takes its tokens.
+    /// A read that cannot wait: it takes its tokens.
     pub fn owe(&self, tier: Tier, now: Nanos, requests: u64, bytes: u64) {
         if let Some((buckets, limit)) = self.limit(tier) {
             let mut buckets = buckets.lock();
@@ -133,7 +134,7 @@ impl Table {
         }
     }
 
-    /// A read that takes more than it waited for, at once: who comes next waits for it.
+    /// A read that takes more than it waited for, at once: the next reader waits for it.
     pub fn charge(&self, tier: Tier, now: Nanos, requests: u64, bytes: u64) {
         if let Some((buckets, limit)) = self.limit(tier) {
             let mut buckets = buckets.lock();
@@ -142,7 +143,7 @@ impl Table {
         }
     }
 
-    /// A read that waited was given up.
+    /// A waiting read was cancelled.
     pub fn give_back(&self, tier: Tier, requests: u64, bytes: u64) {
         if let Some((buckets, limit)) = self.limit(tier) {
             let mut buckets = buckets.lock();
@@ -178,22 +179,22 @@ impl Table {
         (limit != Limit::default()).then_some((&self.writes[at], limit))
     }
 
-    /// How many writes of so many bytes to the tier may be made now. Takes nothing.
+    /// How many writes of this size to the tier may be made now. Takes no tokens.
     pub fn write_room(&self, tier: Tier, now: Nanos, bytes: u64) -> u64 {
         let Some((buckets, limit)) = self.write_limit(tier) else { return u64::MAX };
         let buckets = buckets.lock();
         buckets.requests.room(now, limit.requests, 1).min(buckets.bytes.room(now, limit.bytes, bytes))
     }
 
-    /// How long until there is room for a write to the tier.
+    /// How long until a write to the tier may be made.
     pub fn write_wait(&self, tier: Tier, now: Nanos) -> Nanos {
         let Some((buckets, limit)) = self.write_limit(tier) else { return 0 };
         let buckets = buckets.lock();
         buckets.requests.owes(now, limit.requests).max(buckets.bytes.owes(now, limit.bytes))
     }
 
-    /// Writes to the tier, for which there was room or which could not wait for it. Those that could not are counted, and leave
-    /// no more than a second's debt. Whether there was room: then all is paid.
+    /// Records writes to the tier that were within the limit or could not wait. Those that could not wait are counted, and leave
+    /// at most a second's debt. Returns whether they were within the limit: then all is paid.
     pub fn wrote(&self, tier: Tier, now: Nanos, requests: u64, bytes: u64) -> bool {
         let Some((buckets, limit)) = self.write_limit(tier) else { return true };
         let mut buckets = buckets.lock();
@@ -209,14 +210,14 @@ impl Table {
         room
     }
 
-    /// A write that was paid came to so many bytes less than was thought.
+    /// A paid write was this many bytes smaller than estimated.
     pub fn wrote_less(&self, tier: Tier, bytes: u64) {
         if let Some((buckets, limit)) = self.write_limit(tier) {
             buckets.lock().bytes.give_back(limit.bytes, bytes);
         }
     }
 
-    /// Somebody waited before he wrote.
+    /// A writer waited before it wrote.
     pub fn waited_to_write(&self, nanos: Nanos) {
         self.write_waits.fetch_add(1, Ordering::Relaxed);
         self.write_wait_nanos.fetch_add(nanos, Ordering::Relaxed);
