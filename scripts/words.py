@@ -15,7 +15,27 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 # What is checked. Rooms of crates/ and mariadb/ are added here when their comments have been rewritten.
-COVERED = ["README.md", "docs/*.md", "Makefile", "scripts/*", "demo/*.py"]
+COVERED = [
+    "README.md", "docs/*.md", "Makefile", "scripts/*", "demo/*.py",
+    "crates/tier/src/admission", "crates/tier/src/admission.rs", "crates/tier/src/bpe", "crates/tier/src/by_space",
+    "crates/tier/src/by_space.rs", "crates/tier/src/bypass.rs", "crates/tier/src/evict.rs", "crates/tier/src/fence",
+    "crates/tier/src/fence.rs", "crates/tier/src/flush", "crates/tier/src/flush.rs", "crates/tier/src/frame.rs", "crates/tier/src/fuzz",
+    "crates/tier/src/ghost", "crates/tier/src/ghost.rs", "crates/tier/src/growing.rs", "crates/tier/src/huge.rs",
+    "crates/tier/src/lib.rs", "crates/tier/src/map", "crates/tier/src/map.rs", "crates/tier/src/meter.rs", "crates/tier/src/misses.rs",
+    "crates/tier/src/mtr.rs", "crates/tier/src/object/coalesce", "crates/tier/src/object/coalesce.rs", "crates/tier/src/object/codec",
+    "crates/tier/src/object/codec.rs", "crates/tier/src/object/format", "crates/tier/src/object/format.rs",
+    "crates/tier/src/object/key.rs", "crates/tier/src/object/tests.rs", "crates/tier/src/object_buffer",
+    "crates/tier/src/object_buffer.rs", "crates/tier/src/page.rs", "crates/tier/src/path", "crates/tier/src/path.rs",
+    "crates/tier/src/pool.rs", "crates/tier/src/pool/access.rs", "crates/tier/src/pool/ahead.rs", "crates/tier/src/pool/counts.rs",
+    "crates/tier/src/pool/headroom.rs", "crates/tier/src/pool/invariants.rs", "crates/tier/src/pool/load.rs",
+    "crates/tier/src/pool/lookup.rs", "crates/tier/src/pool/made.rs", "crates/tier/src/pool/resize.rs",
+    "crates/tier/src/pool/sample.rs", "crates/tier/src/pool/scans.rs", "crates/tier/src/pool/seen.rs", "crates/tier/src/pool/table.rs",
+    "crates/tier/src/prefetch.rs", "crates/tier/src/queues.rs", "crates/tier/src/quota", "crates/tier/src/quota.rs",
+    "crates/tier/src/redo", "crates/tier/src/redo.rs", "crates/tier/src/sink/gather.rs", "crates/tier/src/sink/limit.rs",
+    "crates/tier/src/sink/mover.rs", "crates/tier/src/sink/policy.rs", "crates/tier/src/sink/rate.rs", "crates/tier/src/sink/room.rs",
+    "crates/tier/src/sync.rs", "crates/tier/src/temporary", "crates/tier/src/temporary.rs", "crates/tier/src/visits.rs",
+    "crates/tier/src/without.rs", "crates/tier/src/write_policy.rs",
+]
 LEFT_OUT = {"scripts/words.py"}
 
 # Where a sentence, a clause after a semicolon or colon, a list item or a table cell begins.

@@ -8,12 +8,12 @@ use super::sketch::Sketch;
 use super::slots::{Slot, Slots};
 use crate::page::PageId;
 
-/// With less than one slot in so many free, flash counts as full for admission.
+/// When less than one slot in this many is free, flash counts as full for admission.
 const ROOM: usize = 16;
-/// Pages that `sampled` looks at.
+/// Number of pages that `sampled` examines.
 const SAMPLE: usize = 16;
 
-/// Who leaves.
+/// Which page is evicted.
 enum Order {
     /// The hand's next page without uses; a page's uses are counted up to the number.
     Clock { most: u8 },
@@ -28,7 +28,7 @@ pub(super) struct Clocked {
     room: bool,
 }
 
-/// What flash holds, and in which order it leaves.
+/// The pages on flash, and their order of eviction.
 struct Held {
     slots: Slots,
     uses: Vec<u8>,
@@ -60,7 +60,7 @@ impl Clocked {
 }
 
 impl Held {
-    /// Whose turn it is to leave, of a flash that is full: all slots are in use.
+    /// The next victim of a full flash: all slots are in use.
     fn victim(&mut self, sketch: Option<&Sketch>) -> Slot {
         let len = self.slots.len() as Slot;
         match (&mut self.order, sketch) {

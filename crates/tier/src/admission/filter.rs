@@ -1,20 +1,20 @@
-//! What of the pages that leave memory is written to flash: the named rules, and what they remember.
+//! Which evicted pages are written to flash: the named rules, and what they remember.
 
 use super::sketch::Sketch;
 use super::{Admission, choose};
 use crate::ghost::{Ghost, spread};
 use crate::page::PageId;
 
-/// Which evidence buys a flash write, once flash is full.
+/// Which evidence justifies a flash write, once flash is full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rule {
-    /// None is asked for.
+    /// No evidence is needed.
     AdmitAll,
     /// More than one use in memory.
     OneHitDiscard,
     /// That, or the ghost list has the identifier (CloudJump III).
     Ghost,
-    /// It was asked for more often than the page that would leave for it (TinyLFU).
+    /// It was requested more often than the page that it would replace (TinyLFU).
     TinyLfu,
     /// Both of the last two.
     GhostTinyLfu,
@@ -93,9 +93,9 @@ impl Filter {
         }
     }
 
-    /// A page that flash does not have leaves memory after `accesses` uses there. `victim` tells the mark
-    /// of the page that would leave flash for it, with the sketch's help if it likes; it is asked only if the rule
-    /// wants to know, and none means that nobody would have to.
+    /// A page that flash does not have is evicted from memory after `accesses` uses there. `victim` returns the mark of the page
+    /// that it would replace on flash, and may use the sketch; it is called only if the rule needs it, and returns None if no
+    /// page would be replaced.
     pub fn judge(
         &mut self,
         id: PageId,
@@ -127,7 +127,7 @@ impl Filter {
         }
     }
 
-    /// The page was to be written or had a copy on flash, and has none: that it was worth one is remembered.
+    /// The page was to be written or had a copy on flash, and has none: remembers that it was worth one.
     pub fn remember(&mut self, id: PageId) {
         self.ghost.remember(id);
     }

@@ -14,7 +14,7 @@ const TRIES: usize = 64;
 struct Frame {
     turn: u32,
     accesses: u8,
-    /// Of the last use that counted.
+    /// The period of the last use that counted.
     period: u32,
     reused: bool,
     dirty: bool,

@@ -171,7 +171,7 @@ fn a_flushed_page_does_not_prove_itself_anew() {
 
 #[test]
 fn memory_of_a_policy_is_a_few_bytes_a_page() {
-    // (name, at most so many bytes a page): the table of pages alone is 8 + 4 for the page and its slot.
+    // (name, maximum bytes a page): the table of pages alone is 8 + 4 for the page and its slot.
     for (name, most) in
         [("fifo", 24), ("ghost/2", 28), ("ghost-tiny-lfu/2", 32), ("lru", 32), ("w-tiny-lfu", 36)]
     {

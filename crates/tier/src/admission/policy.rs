@@ -44,20 +44,20 @@ pub trait Policy {
 pub enum Named {
     Fifo,
     Lru,
-    /// A rule of admission before a CLOCK of so many bits a page, and the ghost list's length in percent
-    /// of the pages on flash.
+    /// A rule of admission before a CLOCK with this number of bits a page, and the ghost list's length in percent of the pages on
+    /// flash.
     Clock {
         rule: Rule,
         bits: u8,
         ghost_percent: u16,
     },
-    /// As `Clock`, but the one asked for least of a sample leaves, by the sketch.
+    /// As `Clock`, but the victim is the page of a sample that was requested least, by the sketch.
     Sampled {
         rule: Rule,
         ghost_percent: u16,
     },
     TwoQueues,
-    /// With so many bits a page.
+    /// With this number of bits a page.
     S3Fifo {
         bits: u8,
     },

@@ -182,7 +182,7 @@ pub(super) struct S3Fifo {
 }
 
 impl S3Fifo {
-    /// With so many bits a page for its uses, 1 or 2.
+    /// With this number of bits a page for its uses, 1 or 2.
     pub fn new(pages: usize, bits: u8) -> S3Fifo {
         let small = pages / 10;
         S3Fifo { two: Two::new(pages, small, pages - small), uses: vec![0; pages], most: (1 << bits) - 1 }

@@ -1,8 +1,8 @@
-//! How often pages were asked for lately, by estimate: a count-min sketch whose counts fade (TinyLFU).
+//! Recent request counts of pages, estimated: a count-min sketch whose counts fade (TinyLFU).
 //!
-//! A page's four counters lie in one cache line, so noting and asking touch one line. Only the lowest of the
-//! four is moved on (conservative update). Counts fade evenly: every so many notes one line is halved, each
-//! line once in a window. Never below the true count of the window, above it where pages share counters.
+//! A page's four counters are in one cache line, so recording and querying touch one line. Only the lowest of the four is
+//! incremented (conservative update). Counts fade evenly: at regular intervals one line is halved, each line once in a window. An
+//! estimate is never below the true count of the window, and above it where pages share counters.
 
 /// Words of a line, sixteen counters of four bits each.
 const WORDS: usize = 8;

@@ -80,7 +80,7 @@ impl Slots {
     }
 }
 
-/// Links of slots in lists, each slot in one list at the most.
+/// Links of slots in lists, each slot in at most one list.
 pub(super) struct Links(Vec<[Slot; 2]>);
 
 /// Slots in an order, newest first.

@@ -1,6 +1,6 @@
-//! W-TinyLFU (Einziger, Friedman, Manes): a window of a hundredth, an LRU, for what is new; what leaves it must have
-//! been asked for more often than the page that would leave the main part. The main part is an LRU of
-//! pages on probation and one of pages protected, which hold four fifths at most.
+//! W-TinyLFU (Einziger, Friedman, Manes): new pages enter a window of one hundredth, an LRU; a page that leaves it must have been
+//! requested more often than the victim of the main part. The main part is an LRU of pages on probation and one of protected
+//! pages, which hold at most four fifths.
 
 use super::filter::mark;
 use super::policy::{Fate, Policy};
@@ -69,8 +69,7 @@ impl WTinyLfu {
         self.sketch.estimate(mark(self.slots.page(slot)))
     }
 
-    /// One page leaves a full cache: of the page that the window gives and the one of the main part whose turn it
-    /// is, the one asked for less.
+    /// Evicts one page from a full cache: the less requested one of the window's victim and the main part's victim.
     fn make_room(&mut self) {
         let candidate = self.window.oldest().filter(|_| self.window.len >= self.window_max);
         let victim = self.probation.oldest().or_else(|| self.protected.oldest());

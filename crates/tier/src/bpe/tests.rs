@@ -295,7 +295,7 @@ fn a_restart_finds_what_flash_had() {
         assert!(found(&bpe, page(n), 0), "page {n}");
     }
     bpe.check_invariants();
-    // It goes on where it was: the rest of the slots, then those that nobody used.
+    // It continues where it was: the rest of the slots, then those that were never used.
     for n in 3000..6000 {
         evict(&bpe, page(n), 0);
         run(&bpe);

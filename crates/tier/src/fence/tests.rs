@@ -8,7 +8,7 @@ fn writer(epoch: u32) -> Writer {
     Writer { instance: 1, lineage: 2, epoch, nonce: 100 + u64::from(epoch) }
 }
 
-/// Of a volume whose writers all drew 100 and their epoch, as `writer` does.
+/// Takers of a volume whose writers all drew 100 and their epoch, as `writer` does.
 fn fence(store: &Arc<SimStore>, one: Writer) -> Fence {
     let before: Vec<Taker> = (1..one.epoch).map(|epoch| writer(epoch).taker()).collect();
     Fence::new(store.clone(), one, false, TakersInMemory::of(&before))
@@ -256,7 +256,7 @@ fn two_who_take_the_store_at_once_forget_nobody() {
     start(5).take().unwrap();
 }
 
-/// A store that can be read and not written to: who meant to take it is kept within bounds.
+/// A store that can be read and not written to: the number of writers recorded as intending to take it stays bounded.
 #[test]
 fn starts_that_could_not_take_the_store_are_kept_within_bounds() {
     let store = store();
@@ -347,7 +347,7 @@ fn of_two_copies_at_most_one_holds_the_store_whatever_replies_are_lost() {
         store.land_late_puts();
         store.faults.unknown.store(0, Ordering::SeqCst);
         store.faults.unavailable.store(0, Ordering::SeqCst);
-        fences.iter().for_each(|f| _ = f.check()); // whoever had not taken it yet tries now
+        fences.iter().for_each(|f| _ = f.check()); // a writer that had not taken it yet tries now
         let holding = fences.iter().filter(|f| f.check().is_ok()).count();
         assert!(holding <= 1, "seed {seed}: {holding} hold the store");
     }

@@ -471,7 +471,7 @@ fn what_needs_no_writing_is_left_alone_and_a_full_object_buffer_is_said() {
     assert!(open.flusher.failure().is_some());
 }
 
-/// Who is killed does not wait for slots until patience ends.
+/// A killed operation does not wait for slots until patience ends.
 #[test]
 fn a_wait_for_slots_of_a_large_value_can_be_cancelled() {
     let rig = Rig::new(64);
@@ -505,7 +505,7 @@ fn an_older_image_is_never_named_last() {
     let (pages, flusher) = (open.pages.clone(), open.flusher.clone());
     disk.once(move || {
         make_large(&pages, 2, 99);
-        // It is busy: who has time waits.
+        // The page is busy: a caller with patience waits.
         _ = flusher.write_through(&large(2..3), 0);
     });
     open.flusher.request(rig.log.appended());

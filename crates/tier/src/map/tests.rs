@@ -38,7 +38,7 @@ impl Rig {
         self.try_load().unwrap_or_else(|e| panic!("seed {}: {e}", self.sim.seed))
     }
 
-    /// Power is lost: of what was appended, at least the durable part survives.
+    /// Power is lost: at least the durable part of the appended log survives.
     fn crash(&self) {
         self.log.crash(self.sim.random.next_u64());
         self.disk.crash();
@@ -559,7 +559,7 @@ fn an_entry_says_of_each_page_where_its_newest_image_is() {
         (seen.object(), seen.patch(), seen.patch_body(), seen.fault()),
         (Some(base.key), None, 0, None)
     );
-    // What nobody writes is found.
+    // Damage that no writer produces is found.
     let fault = |change: &dyn Fn(&mut [u8])| {
         let mut image = sound.clone();
         change(&mut image[crate::page::PAGE_HEADER..]);

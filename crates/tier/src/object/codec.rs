@@ -119,7 +119,7 @@ pub struct PackCounters {
     pub compressed: AtomicU64,
     pub raw_bytes: AtomicU64,
     pub stored_bytes: AtomicU64,
-    /// Of the pages stored, those whose body was copied from their last object.
+    /// How many of the pages stored have a body copied from their last object.
     pub taken_over: AtomicU64,
     /// Pages that were decompressed.
     pub unpacked: AtomicU64,

@@ -58,7 +58,7 @@ fn a_page_comes_back_with_one_range_request() {
     assert_eq!(store.requests(Purpose::Sink), 1);
 }
 
-/// Who makes room for pages that are far apart makes it for what lies between them.
+/// A memory budget for pages that are far apart includes the bytes between them.
 #[test]
 fn what_bodies_take_is_known_before_they_are_read() {
     let (_, objects) = objects(1);
@@ -232,7 +232,7 @@ fn reads_that_fail_for_the_store_are_trouble_until_one_succeeds() {
     store.faults.dead.store(false, Ordering::SeqCst);
     objects.read_page(&homes[0], &mut image).unwrap();
     assert_eq!(objects.outage.why(), None);
-    // Of pages that come ahead, too; and a put that succeeds ends it as well.
+    // The same for prefetched pages; and a put that succeeds ends it as well.
     store.faults.dead.store(true, Ordering::SeqCst);
     objects.read_pages(&homes[..1], vec![&mut image]).pop().unwrap().unwrap_err();
     assert!(objects.outage.is_there());

@@ -1,6 +1,6 @@
-//! Runs of pages: what a scan reads next comes with what it reads now. From an object a run is one request, and time
-//! to its first byte is most of what a page costs; from the volume or from flash it is one batch. Flash is near: a scan
-//! that begins there brings few along, for what it does not read after all costs about as much as what it would wait for.
+//! Runs of pages: the pages that a scan reads next are read with the present one. From an object a run is one request, and the
+//! time to its first byte is most of the cost of a page; from the volume or from flash it is one batch. Flash is near: a scan
+//! that begins there reads few pages along, because an unused page costs about as much as the wait that a used one saves.
 
 use super::{FlashCache, Path, from_body};
 use crate::below::{Below, Fetched, ReadError, Tier};

@@ -1,12 +1,12 @@
-//! A table's limits of reads: who finds none left waits for the page's turn, before the page is claimed. He holds no latch, no claim and
-//! no frame: who works in the background, or may read without limits, is not held up by him.
+//! A table's limits of reads: a reader that finds no tokens waits for the page's turn, before it claims the page. It holds no
+//! latch, no claim and no frame, so it does not delay background work or unlimited readers.
 //!
-//! The turn is the page's, not a reader's. The first who wants the page takes its tokens and knows when they will have come;
-//! who wants it meanwhile waits for the same moment, and the one who then reads it spends them. If all have gone
-//! before (somebody brought the page without a limit, or they were cancelled), the tokens are given back.
+//! The turn belongs to the page, not to a reader. The first reader of the page takes its tokens and knows when they will have
+//! arrived. Later readers wait for the same time, and the one that then reads the page spends them. If all readers have left
+//! before (the page was loaded without a limit, or they were cancelled), the tokens are returned.
 //!
-//! What a read takes beyond its turn (pages that come along, another tier than was expected) is taken without waiting: the next
-//! turn is later for it. So is what is read in the background, with no more than a second's debt.
+//! What a read takes beyond its turn (pages read along, another tier than expected) is taken without waiting: the next turn is
+//! later for it. The same holds for background reads, with at most a second's debt.
 //!
 //! Locks: `turns`, then a table's buckets; for memory work only.
 
@@ -30,7 +30,7 @@ pub(super) struct Limits {
 
 #[derive(Default)]
 struct Turns {
-    /// As many as pages that are waited for.
+    /// One entry for each page that is waited for.
     pages: HashMap<PageId, Turn>,
     last: TurnNo,
 }
@@ -40,7 +40,7 @@ struct Turn {
     no: TurnNo,
     table: Arc<Table>,
     tier: Tier,
-    /// When they will have come.
+    /// When they will have arrived.
     at: Nanos,
     readers: usize,
 }
@@ -61,13 +61,13 @@ impl Path {
         table.has_limits().then_some((limits, table))
     }
 
-    /// Whether reads of the space's pages are limited: then nobody reads them ahead of need, in the background, for he would not
-    /// wait for his turn.
+    /// Whether reads of the space's pages are limited: then they are not prefetched in the background, because a prefetcher would
+    /// not wait for its turn.
     pub(super) fn limits_reads(&self, space: SpaceId) -> bool {
         self.limited(space).is_some()
     }
 
-    /// The tier that a page seems to be read from.
+    /// The tier from which the page will probably be read.
     fn expected(&self, id: PageId) -> Option<Tier> {
         match self.map.locate(id) {
             Located::At(_) if self.on_flash(id) => Some(Tier::Flash),
@@ -81,14 +81,14 @@ impl Path {
     /// See [`crate::below::Below::turn`].
     pub(super) fn wait_for_turn(&self, id: PageId, mine: &mut Option<TurnNo>) -> Nanos {
         let Some((limits, table)) = self.limited(id.space) else { return 0 };
-        // Work in the background does not wait, for others wait for it.
+        // Background work does not wait, because other threads wait for it.
         if cancel::patience().is_none() {
             return 0;
         }
         let now = limits.world.clock.now();
         let mut turns = limits.turns.lock();
         let turns = &mut *turns;
-        // Nobody waits by a limit that was lifted or changed.
+        // A limit that was lifted or changed makes no reader wait.
         let found = turns.pages.get_mut(&id).filter(|turn| Arc::ptr_eq(&turn.table, &table));
         if let Some(turn) = found {
             if mine.replace(turn.no) != Some(turn.no) {
@@ -120,8 +120,8 @@ impl Path {
         }
     }
 
-    /// Takes the tokens of a read of `pages` pages that is about to begin, `first` among them; its turn is over. A run of pages of one
-    /// object is one request; of the volume, one for each.
+    /// Takes the tokens of a read of `pages` pages, `first` among them, that is about to begin; its turn is over. A run of pages
+    /// of one object is one request; on the volume each page is one.
     pub(super) fn spend(&self, first: PageId, tier: Tier, pages: u64) {
         let Some((limits, table)) = self.limited(first.space) else { return };
         let now = limits.world.clock.now();

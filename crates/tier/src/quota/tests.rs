@@ -145,7 +145,7 @@ fn limits_are_each_tables_own_and_each_tiers() {
     assert_eq!(one.take(Tier::Object, now, 1, 16384), 0);
     assert_eq!(one.take(Tier::Object, now, 1, 16384), 900_000_000);
     assert_eq!(rules.of(SpaceId(30)).unwrap().table.take(Tier::Volume, now, 1, 1), 0, "another table's");
-    // The same rule again does not fill the bucket; another one begins anew.
+    // Setting the same rule again does not fill the bucket; another rule resets it.
     rules.set(vec![(1, rule, members(20))]);
     assert!(rules.of(SpaceId(20)).unwrap().table.take(Tier::Volume, now, 1, 1) > 0);
     assert!(rules.of(SpaceId(30)).is_none());
@@ -226,7 +226,7 @@ fn who_does_not_wait_leaves_no_more_than_a_second_to_those_who_do() {
     assert!(table.take(Tier::Volume, now, 1, u64::MAX) > 5 * SECOND, "no overflow");
 }
 
-/// A scan's page brought others along: who comes next pays for all of them, also for more than a second's.
+/// A scan's page brought others along: the next reader pays for all of them, also for more than a second's tokens.
 #[test]
 fn what_is_taken_beyond_a_turn_is_paid_in_full_by_the_next() {
     const SECOND: Nanos = 1_000_000_000;

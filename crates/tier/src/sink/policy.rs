@@ -41,8 +41,8 @@ pub enum Form {
 ///
 /// A block with `k` new bytes each time puts `k`, `2 k` and so on until it is put whole: after `n` times, `n² k / 2` plus the
 /// whole. That is least for each time when the patches together have reached the size of the whole, which is when `(new +
-/// carried)² = 2 whole new`. If the same pages change each time, a patch stops growing and remains best for ever. (A GET is
-/// needed either way: of the previous patch, or of the object.) More than half of the block is never put as a patch: the store
+/// carried)² = 2 whole new`. If the same pages change each time, a patch stops growing and remains best for ever. (Either
+/// way the previous patch or the object is read with a GET.) More than half of the block is never put as a patch: the store
 /// would keep that much twice, to save little.
 pub fn form(new: usize, carried: usize, whole: usize) -> Form {
     let patch = new + carried;

@@ -70,7 +70,8 @@ fn planted_a_slot_given_back_twice_is_found_by_one_run() {
     assert_eq!(found, [true, true]);
 }
 
-/// The flusher's batch fails when somebody else has met the dead flash already, or is the first: it goes to the volume, and the flusher on.
+/// The flusher's batch fails on dead flash, whether another thread has noticed it already or not: the batch goes to the volume,
+/// and the flusher continues.
 #[test]
 fn flash_that_somebody_else_has_left_meanwhile_fails_nobody() {
     for met in [true, false] {
@@ -138,7 +139,7 @@ fn the_end_of_the_file_is_given_back_though_a_long_lived_page_is_there() {
     let before = spill.file_bytes();
     spill.drop_space(A);
     assert!(!spill.give_back_room(90_000) && spill.file_bytes() == before, "room was promised for others");
-    // Who reads stands in the way, and nothing is lost of what was on its way.
+    // A reader prevents the move, and no image is lost.
     let other = spill.clone();
     odd.once(move || assert!(!other.give_back_room(0)));
     spill.read(left[0], &mut vec![0; PAGE_SIZE]).unwrap();

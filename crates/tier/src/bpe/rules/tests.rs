@@ -48,7 +48,7 @@ impl Flash {
         self.rules.set(tables.iter().map(of).collect());
         self.bpe.rules_changed();
     }
-    /// The page leaves memory after so many uses there.
+    /// The page is evicted from memory after `accesses` uses there.
     fn evict(&mut self, id: PageId, accesses: u8) -> Evicted {
         let evicted = self.bpe.evicted(id, &image(id).0, Leaving::used(accesses));
         self.worker.step();
@@ -116,7 +116,7 @@ fn what_is_kept_comes_without_evidence_and_stays_and_none_never_comes() {
     assert_eq!(flash.evict(id(40, 1), 3), Evicted::Dropped, "all that is there is kept");
 }
 
-/// Who is guaranteed pages gets them back from who keeps all of flash, and no more than that.
+/// A table with a guaranteed minimum gets its pages back from one whose `KEEP` pages fill flash, and no more than that.
 #[test]
 fn a_minimum_comes_before_what_is_kept() {
     let mut flash = Flash::new(100);

@@ -1,4 +1,4 @@
-//! Freed pages: what there is of them goes, and nothing of who uses them anew.
+//! Freed pages: their images are released, and none of a page that was reused.
 
 use super::*;
 use crate::flush::forget::Freed;

@@ -1,4 +1,4 @@
-//! Limits of writes: whose tokens are used up waits, and nobody else; what cannot wait does not.
+//! Limits of writes: only a table without tokens waits; writes that cannot wait do not.
 
 use super::*;
 use crate::bypass::Bypass;
@@ -9,7 +9,7 @@ use terrace_io::clock::Nanos;
 const SECOND: Nanos = 1_000_000_000;
 const FREE: SpaceId = SpaceId(17);
 
-/// Two tables, of which one may write so many pages a second.
+/// Two tables, one of which may write a limited number of pages a second.
 struct Limited {
     rig: Rig,
     open: Open,

@@ -29,7 +29,7 @@ fn fetch(c: &Coalescer, at: InObject, requests: &AtomicUsize) -> Vec<u8> {
     }
 }
 
-/// Of an object.
+/// Bytes of an object.
 fn bytes(key: ObjectKey, from: usize, to: usize) -> Vec<u8> {
     (from..to).map(|at| (at / 100 * 31 + key.block as usize) as u8).collect()
 }
@@ -119,7 +119,7 @@ fn a_range_takes_no_more_memory_than_there_is() {
     assert_eq!(c.room.load(Ordering::SeqCst), 1000);
 }
 
-/// An error is told to nobody: who waited for the request that failed asks by himself.
+/// An error is not passed on: misses that waited for the failed request send their own.
 #[test]
 fn those_who_waited_for_a_failed_request_ask_by_themselves() {
     let c = coalescer(1 << 20);
