@@ -19,7 +19,7 @@ COVERED = [
     "README.md", "docs/*.md", "Makefile", "scripts/*", "demo/*.py",
     "crates/tier/src/admission", "crates/tier/src/admission.rs", "crates/tier/src/bpe", "crates/tier/src/by_space",
     "crates/tier/src/by_space.rs", "crates/tier/src/bypass.rs", "crates/tier/src/evict.rs", "crates/tier/src/fence",
-    "crates/tier/src/fence.rs", "crates/tier/src/flush", "crates/tier/src/flush.rs", "crates/tier/src/frame.rs", "crates/tier/src/fuzz",
+    "crates/tier/src/fence.rs", "crates/tier/src/flush", "crates/tier/src/flush.rs", "crates/tier/src/frame.rs", "crates/tier/src/fuzz", "crates/tier/src/fuzz.rs",
     "crates/tier/src/ghost", "crates/tier/src/ghost.rs", "crates/tier/src/growing.rs", "crates/tier/src/huge.rs",
     "crates/tier/src/lib.rs", "crates/tier/src/map", "crates/tier/src/map.rs", "crates/tier/src/meter.rs", "crates/tier/src/misses.rs",
     "crates/tier/src/mtr.rs", "crates/tier/src/object/coalesce", "crates/tier/src/object/coalesce.rs", "crates/tier/src/object/codec",

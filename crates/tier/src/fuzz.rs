@@ -17,10 +17,10 @@ use std::time::Duration;
 
 pub use targets::TARGETS;
 
-/// Something valid to begin with.
+/// A valid input to begin with.
 pub struct Sample {
     pub bytes: Vec<u8>,
-    /// Each so many bytes there is a header whose fields are worth changing: its period and its length.
+    /// Headers whose fields are worth changing: their period and their length, in bytes.
     pub headers: (usize, usize),
 }
 

@@ -134,7 +134,7 @@ fn one_run(seed: u64) -> Result<Hits, String> {
             95 => disk.faults().write_errors.store(random.one_in(2), Ordering::SeqCst),
             96 => disk.faults().read_errors.store(random.one_in(3), Ordering::SeqCst),
             97 => old_flash = Some(disk.snapshot()),
-            // The machine loses power, or there is an orderly end; perhaps somebody puts an old flash directory back.
+            // The machine loses power, or shuts down cleanly; sometimes an old flash directory is restored.
             98 => {
                 let orderly = random.one_in(2);
                 if orderly {

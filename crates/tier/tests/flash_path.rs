@@ -21,7 +21,7 @@ fn read(rig: &Rig, n: u32, access: Access) {
     drop(rig.run.pages.read(page(n), access).unwrap());
 }
 
-/// Fills flash so far that only reuse is admitted: with pages of a block that nobody asks for.
+/// Fills flash until only reuse is admitted, with pages of a block that no test reads.
 fn fill_up(rig: &mut Rig, slots: u64) {
     for n in 0..slots {
         let id = page_of(9 + n as u32 / 128, n as u32 % 128);

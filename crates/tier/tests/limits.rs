@@ -1,4 +1,4 @@
-//! A table's limits of reads at work: who waits for tokens holds up nobody but himself, and can be cancelled.
+//! A table's limits of reads in use: a reader that waits for tokens delays no other, and can be cancelled.
 
 mod rig;
 
@@ -48,7 +48,7 @@ fn from_volume(rig: &Rig) -> u64 {
     rig.run.path.counters.volume.load(Ordering::Relaxed)
 }
 
-/// Does `work` once, as soon as somebody waits, and notes when it was done.
+/// Does `work` once, as soon as a thread waits, and records when it was done.
 struct Once<F: FnMut() + Send> {
     work: Option<F>,
     clock: Arc<dyn terrace_io::clock::Clock>,
@@ -103,7 +103,7 @@ fn who_waits_for_his_turn_has_no_frame_and_no_claim_and_others_read_evict_and_fl
     assert!((SECOND / 2..SECOND * 3 / 2).contains(&waited), "he waited for {waited} ns");
 }
 
-/// He who waited had claimed it: a simulation came to its end here, for nobody could go on.
+/// The waiting reader had claimed the page: a simulation ended here, because no thread could continue.
 #[test]
 fn work_in_the_background_reads_the_very_page_and_who_waited_for_it_has_it_too() {
     let (rig, _) = rig(2);
@@ -174,8 +174,8 @@ struct Reader {
     wakes: Nanos,
 }
 
-/// Readers who share pages, are killed, find that another has brought their page, and see the limit lifted and set again: whoever goes
-/// gives back what he took, so in the long run the table is read as often as it may be, no more and hardly less.
+/// Readers share pages, are killed, find that another has loaded their page, and see the limit lifted and set again. Each reader
+/// that leaves returns its tokens, so in the long run the table is read as often as it may be, no more and hardly less.
 #[test]
 fn tokens_are_neither_lost_nor_made_by_readers_who_come_and_go() {
     const RATE: u64 = 50;

@@ -1,4 +1,4 @@
-//! Patch objects: of a block of which few pages changed these alone are put, beside the object that it has. Random lives with
+//! Patch objects: if few pages of a block changed, only those are put, in addition to the block's object. Random lives with
 //! crashes, in which most sinks are patches, are in `sink_lives`.
 
 mod rig;
@@ -221,7 +221,7 @@ fn both_objects_of_a_block_go_when_its_pages_are_freed_or_its_space_dropped() {
     }
 }
 
-/// The block is freed and used anew while a patch of it is put: nobody needs that.
+/// The block is freed and reused while a patch of it is put: the patch is not needed.
 #[test]
 fn a_patch_whose_block_has_lost_its_object_is_not_published() {
     let mut rig = Rig::new(8, 300);
@@ -375,7 +375,7 @@ fn a_block_that_has_an_object_of_anothers_is_put_whole() {
     }
 }
 
-/// The record that names the patch cannot be written: the block is what it was, and the patch nobody's.
+/// The record that names the patch cannot be written: the block stays as it was, and the patch is unreferenced.
 #[test]
 fn a_patch_that_the_log_does_not_take_is_put_anew() {
     let mut rig = Rig::new(15, 300);

@@ -336,7 +336,7 @@ fn without_single_flight_a_page_that_is_on_its_way_is_asked_for_again() {
         [1, 0],
         "a page that there is not has nobody to be asked for"
     );
-    // An error is nobody's.
+    // Errors of a prefetch are ignored.
     rig.store.faults.dead.store(true, Ordering::SeqCst);
     path.fetch_again(page(3));
 }
@@ -396,7 +396,8 @@ fn pages_missed_one_by_one_bring_nothing_along_from_flash_and_a_scan_that_begins
     assert_eq!((from_flash(&rig), ahead(&rig)), ((18, 21), 3));
 }
 
-/// Of the first pages some are on flash, some were flushed anew since all sank, and some have copies in the slots that they left.
+/// Some of the first pages are on flash, some were flushed again since all sank, and some have copies in the slots that they
+/// left.
 fn everywhere() -> Rig {
     let mut rig = Rig::with_flash(1, 400, 400);
     rig.run.map.keep_clean_copies(3);
@@ -453,7 +454,7 @@ fn what_came_ahead_and_nobody_asked_for_is_no_evidence_of_reuse() {
     let mut rig = Rig::with_flash(1, 400, u64::from(FLASH));
     (0..FLASH).chain(200..224).chain(256..296).for_each(|n| assert!(rig.flush(page(n))));
     rig.run.sinker.sink_all().unwrap();
-    // Flash is full: who wants to go there needs evidence.
+    // Flash is full: admission needs evidence of reuse.
     put_on_flash(&mut rig, FLASH);
     let memory = Pages::new(rig.sim.world(), 16, rig.run.path.clone(), rig.log.clone());
     for _ in 0..3 {

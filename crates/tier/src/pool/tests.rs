@@ -52,13 +52,13 @@ fn bump(pages: &Pages, which: &[u32]) {
     }
 }
 
-/// Bytes of memory behind the addresses of so many frames, by the kernel's page map: other tests of this process take
-/// and give back memory meanwhile.
+/// Resident bytes behind the addresses of `frames` frames, by the kernel's page map: other tests of this process allocate and
+/// free memory meanwhile.
 pub(super) fn resident(pages: &Pages, frames: usize) -> usize {
     let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let line = smaps.lines().find(|line| line.starts_with("KernelPageSize:")).unwrap();
     let unit = line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10;
-    // SAFETY: nobody changes frames meanwhile; only the address is taken.
+    // SAFETY: no thread changes frames meanwhile; only the address is taken.
     let base = unsafe { pages.pool().arena.bytes(FrameNo(0)) }.as_ptr() as usize;
     let mut entries = vec![0; frames * PAGE_SIZE / unit * 8];
     let map = std::fs::File::open("/proc/self/pagemap").unwrap();
@@ -206,7 +206,7 @@ fn pages_that_are_needed_once_leave_each_other_and_no_others() {
     pages.pool().check_invariants();
 }
 
-/// Nothing is evicted meanwhile, so nobody goes through the queues.
+/// Nothing is evicted meanwhile, so no thread scans the queues.
 #[test]
 fn spaces_that_come_and_go_leave_nothing_in_the_queues() {
     let (pages, below, _) = pages(64);

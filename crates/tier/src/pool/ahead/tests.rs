@@ -71,7 +71,7 @@ fn what_a_scan_waits_for_pages_on_their_way_is_time_of_their_tier() {
     assert_eq!((first.pages, first.ahead), ([0; 5], [0, 0, 0, count, 0]));
     assert!(first.nanos[3] > 0);
     assert_eq!(first.nanos.iter().sum::<u64>(), first.nanos[3], "no other's time: {first:?}");
-    // Who brings pages for no use yet has read none, and spends time.
+    // A prefetcher has read no pages, and spends time.
     assert_eq!((prefetched.pages, prefetched.ahead), ([0; 5], [0; 5]));
     assert!(prefetched.nanos[3] > 0);
     assert_eq!(read_all(), Reads { pages: [count, 0, 0, 0, 0], ..Reads::default() });

@@ -34,7 +34,7 @@ fn always(_: PoolLeft) -> bool {
     true
 }
 
-/// Gives up after so many looks.
+/// Gives up after this number of calls.
 fn patient(mut looks: u32) -> impl FnMut(PoolLeft) -> bool {
     move |_| {
         looks = looks.saturating_sub(1);

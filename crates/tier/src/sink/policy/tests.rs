@@ -51,7 +51,7 @@ fn slots_that_stay_free_for_long_go_first() {
     // What a moment brought stays where it is; but no longer than some turns of all slots are waited for.
     assert_eq!(numbers(choose(p, vec![aged(1, 128, 10), aged(2, 1, 3000)], 9)), [2, 1]);
     assert_eq!(numbers(choose(p, vec![aged(1, 128, 60), aged(2, 1, 1 << 40)], 9)), [1, 2]);
-    // Pages that were written again count for less, the others for as much as ever.
+    // Pages that were written again count for less, the others for as much as before.
     assert_eq!(
         numbers(choose(p, vec![again(1, 64, 64, 640), block(2, 8, 9), again(3, 64, 54, 640)], 9)),
         [3, 2, 1]
