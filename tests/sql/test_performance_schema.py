@@ -162,7 +162,7 @@ def test_memory_is_what_the_engine_says_and_what_is_lent_comes_and_goes(shown):
         return 16384 * (int(status["Terrace_pool_frames"]) - int(status["Terrace_pool_frames_lent"]))
 
     seen = memory()
-    assert set(seen) == {"frames", "buffers", "sorts", "watches", "locks"}
+    assert set(seen) == {"frames", "buffers", "sorts", "watches", "locks", "cursors"}
     wait_until(lambda: memory()["frames"][0] == frames())
     total = seen["frames"][0] + seen["buffers"][0]
     assert 0.9 * 33554432 < total <= 1.05 * 33554432, seen

@@ -7,6 +7,7 @@ use crate::counted::Counted;
 use crate::error::Result;
 use crate::lock::Locks;
 use crate::pace::Pace;
+use crate::row_cursor::Room;
 use crate::storage::Storage;
 use crate::temporary::Temporary;
 use crate::txn::history::History;
@@ -42,6 +43,8 @@ pub struct Core {
     pub config: Config,
     pub ids: Ids,
     pub locks: Locks,
+    /// The memory of open cursors.
+    pub cursors: Arc<Room>,
     pub streams: Streams,
     pub catalog: Catalog,
     pub history: Mutex<History, { Mutexes::History as u8 }>,
@@ -93,7 +96,9 @@ impl Core {
         catalog: Catalog,
     ) -> Core {
         let reserved = storage.checkpointer.superblock().transactions;
+        let cursors = Arc::new(Room::new(storage.pages.pool(), config.cursors_own()));
         Core {
+            cursors,
             storage,
             temporary: Temporary::default(),
             config,

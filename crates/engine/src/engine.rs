@@ -307,6 +307,7 @@ impl Engine {
             let config = self.core.storage.in_force();
             for core in self.core.with_temporary() {
                 core.locks.bound(&config);
+                core.cursors.bound(config.cursors_own());
             }
         }
         Ok(())

@@ -54,7 +54,7 @@ pub use config::Config;
 pub use engine::{Engine, SpaceInfo};
 pub use error::{Error, Kind, Result};
 pub use resize::Size;
-pub use row_cursor::{Buffers, Cursor, RowLock, Seek};
+pub use row_cursor::{Account, Buffers, Cursor, PLENTY, RowLock, Seek};
 pub use rules::{Instead, RuleInfo, WritesSeen};
 pub use storage::Parts;
 pub use table::{Estimate, IndexDef, Table, TableDef};

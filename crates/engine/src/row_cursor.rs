@@ -10,6 +10,7 @@ mod ahead;
 mod fetching;
 mod locking;
 mod look;
+mod room;
 
 use crate::apart::Hole;
 use crate::btree;
@@ -22,6 +23,7 @@ use crate::txn::{Lock, Txn};
 use crate::version::Reader;
 use fetching::Fetching;
 use locking::{Last, Taken};
+pub use room::{Account, PLENTY, Room};
 use std::sync::Arc;
 use terrace_tier::pool::Access;
 
@@ -68,6 +70,14 @@ pub struct Buffers {
     key: Vec<u8>,
     value: Vec<u8>,
     rest: Vec<u8>,
+}
+
+impl Buffers {
+    /// Bytes that are reserved.
+    pub fn memory(&self) -> usize {
+        let bytes = [&self.key, &self.value, &self.rest].map(|bytes| bytes.capacity()).iter().sum::<usize>();
+        self.tree.memory() + self.rows.memory() + bytes
+    }
 }
 
 pub struct Cursor {
@@ -345,6 +355,20 @@ impl Cursor {
     /// About how many entries the reader is going to ask for before it does something else; 0: it doesn't know.
     pub fn expect(&mut self, entries: usize) {
         self.cursor.expect(self.fetching.expected(entries));
+    }
+    /// The memory that open cursors share.
+    pub fn room(&self) -> &Arc<Room> {
+        &self.txn.core().cursors
+    }
+    /// Bytes that the cursor has reserved for what it copies.
+    pub fn memory(&self) -> usize {
+        let rows = self.rows.as_ref().map_or(self.for_rows.memory(), |rows| rows.memory());
+        let bytes = [&self.key, &self.value, &self.rest].map(|bytes| bytes.capacity()).iter().sum::<usize>();
+        self.cursor.memory() + rows + bytes
+    }
+    /// From now on no more than so many entries are copied at a time, and what was reserved for more is given back as the cursor goes on.
+    pub fn limit_runs(&mut self, entries: usize) {
+        self.cursor.limit_runs(entries);
     }
     /// Whether key and value lie in what was copied of a leaf, which [`Cursor::hold`] keeps.
     pub fn is_in_place(&self) -> bool {

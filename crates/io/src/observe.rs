@@ -96,11 +96,12 @@ pub enum Memory {
     Sorts,
     Watches,
     Locks,
+    Cursors,
 }
 
 impl Memory {
-    pub const ALL: [Memory; 5] =
-        [Memory::Frames, Memory::Buffers, Memory::Sorts, Memory::Watches, Memory::Locks];
+    pub const ALL: [Memory; 6] =
+        [Memory::Frames, Memory::Buffers, Memory::Sorts, Memory::Watches, Memory::Locks, Memory::Cursors];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -109,6 +110,7 @@ impl Memory {
             Memory::Sorts => "sorts",
             Memory::Watches => "watches",
             Memory::Locks => "locks",
+            Memory::Cursors => "cursors",
         }
     }
 }

@@ -15,7 +15,7 @@ pub(crate) use fill::append_row;
 use std::cell::RefCell;
 use std::ffi::c_void;
 use std::ops::{Deref, DerefMut};
-use terrace_engine::{Access, Buffers, Cursor, Lock};
+use terrace_engine::{Access, Account, Buffers, Cursor, Lock};
 
 /// A position in one index. Freed by `terrace_cursor_close`, before its transaction.
 pub struct TerraceCursor {
@@ -34,6 +34,8 @@ pub struct TerraceCursor {
     holes: Vec<TerraceHole>,
     /// While it is closed: the memory of the cursor that was in it.
     memory: Buffers,
+    /// What all of this takes.
+    account: Account,
 }
 
 /// Where a cursor is while it is open. It is large, and opened and closed with every statement: so it is made and ends in place.
@@ -58,6 +60,8 @@ impl DerefMut for Place {
 /// So many closed ones a thread keeps for its next cursors, and of each no vector of values that is longer.
 const SPARES: usize = 2;
 const SPARE_BYTES: usize = 1 << 16;
+/// Where a batch's share of memory is less, they keep none.
+const KEPT_FROM: usize = 64 << 10;
 
 thread_local! {
     #[expect(clippy::vec_box, reason = "a cursor stays where it is")]
@@ -79,21 +83,37 @@ impl TerraceCursor {
                 row: Vec::new(),
                 holes: Vec::new(),
                 memory: Buffers::default(),
+                account: Account::default(),
             })
         })
     }
 
+    /// Bytes that it has reserved.
+    fn reserved(&self) -> usize {
+        let cursor = self.cursor.0.as_ref().map_or_else(|| self.memory.memory(), |cursor| cursor.memory());
+        let rows =
+            self.rows.capacity() * size_of::<TerraceRow>() + self.holes.capacity() * size_of::<TerraceHole>();
+        cursor + rows + self.buffer.capacity() + self.row.capacity()
+    }
+
     /// Closes it, and keeps its memory.
     fn put(mut self: Box<TerraceCursor>) {
+        let is_short = self.cursor.room().share(self.account.counted()) < KEPT_FROM;
         let Self { cursor, memory, rows, holes, buffer, row, .. } = &mut *self;
         cursor.end_into(memory);
         cursor.0 = None;
+        if is_short {
+            // Others need it.
+            *memory = Buffers::default();
+            (*rows, *holes, *buffer, *row) = Default::default();
+        }
         rows.clear();
         holes.clear();
         for bytes in [buffer, row] {
             bytes.clear();
             bytes.shrink_to(SPARE_BYTES);
         }
+        self.account.set(self.reserved());
         // At a thread's very end nothing is kept.
         let _ = SPARE.try_with(|spares| {
             let mut spares = spares.borrow_mut();
@@ -289,6 +309,7 @@ pub unsafe extern "C" fn terrace_cursor_open(
         let memory = &mut cursor.memory;
         let place = &mut cursor.cursor.0;
         txn.txn.cursor_in(&table.table, options.index as usize, lock, access, memory, place)?;
+        cursor.account.enter(cursor.cursor.room());
         (cursor.primary, cursor.locking) = (options.index == 0, lock != Lock::None);
         (cursor.bytes, cursor.copies) = (0, 0);
         if options.skip_locked {

@@ -4,6 +4,10 @@
 //! and [`Mtr::write`](crate::mtr::Mtr::write) never do I/O, and on a miss the caller drops what it
 //! holds, calls [`Pages::load`] and starts again with the pin in hand.
 
+mod weak;
+
+pub use weak::WeakPin;
+
 use crate::below::{Below, ReadError};
 use crate::evict::Evictor;
 use crate::flush::forget::Freed;
@@ -352,10 +356,6 @@ impl Pin {
     /// Waits for the latch only.
     pub fn read(&self) -> ReadGuard<'_> {
         ReadGuard::new(&self.pool, self.no, false)
-    }
-    /// The version now, without a latch: unchanged means that nothing changed since it was seen.
-    pub fn version(&self) -> u64 {
-        self.pool.frame(self.no).version.load(Ordering::Acquire)
     }
 }
 

@@ -66,6 +66,8 @@ pub static OBJECT_DELETED_EARLY: Switch = Switch::new();
 pub static PINS_SEEN_EARLY: Switch = Switch::new();
 /// A frame that was found without a lock is not asked again whose it is.
 pub static STALE_FRAME_TRUSTED: Switch = Switch::new();
+/// A frame whose page is being evicted is taken for unchanged.
+pub static LEAVING_FRAME_TRUSTED: Switch = Switch::new();
 /// A new page's frame is not waited for while the flusher still holds its latch.
 pub static LATCHED_FRAME_TAKEN: Switch = Switch::new();
 /// The flusher calls a page clean that changed since it copied it.

@@ -145,6 +145,19 @@ pub fn flush_all(pages: &Pages, below: &MemoryBelow) -> usize {
     flushed
 }
 
+/// Evicts every page that is clean and not pinned. Returns how many.
+pub fn evict_all(pages: &Pages) -> usize {
+    let (mut evicted, mut failed) = (0, 0);
+    // One walk may meet nothing but pages that are used, which it takes for hot.
+    while failed < 4 {
+        match pages.pool().evict_one() {
+            true => (evicted, failed) = (evicted + 1, 0),
+            false => failed += 1,
+        }
+    }
+    evicted
+}
+
 /// Applies every kept record to empty pages: what recovery would make of the log alone.
 pub fn replay(log: &MemoryLog) -> HashMap<PageId, Vec<u8>> {
     let mut images: HashMap<PageId, Vec<u8>> = HashMap::new();

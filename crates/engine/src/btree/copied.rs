@@ -7,6 +7,8 @@ use std::ops::Range;
 const TOUCHED: usize = 16;
 /// Fewer entries are copied one by one.
 const HEAP_MIN: usize = 8;
+/// Bytes for keys and values, and for their places, that stay reserved.
+const SHORT: usize = 512;
 
 /// An entry: the key, then the value, up to `end`.
 #[derive(Clone, Copy)]
@@ -50,6 +52,15 @@ impl Copied {
     pub fn clear(&mut self) {
         self.entries.clear();
         self.bytes.clear();
+    }
+    /// Bytes that are reserved.
+    pub fn memory(&self) -> usize {
+        self.bytes.capacity() + self.entries.capacity() * size_of::<Entry>()
+    }
+    /// Gives back what is reserved for more than a few entries. There are none now.
+    pub fn shrink(&mut self) {
+        self.bytes.shrink_to(SHORT);
+        self.entries.shrink_to(SHORT / size_of::<Entry>());
     }
     /// As `clear`, and what was copied stays where it is: it is given back. The next entries come into `room`.
     pub fn clear_into(&mut self, room: Vec<u8>) -> Vec<u8> {

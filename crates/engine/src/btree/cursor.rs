@@ -2,8 +2,9 @@
 //!
 //! A cursor copies a *run* of neighbouring entries under one shared latch and hands them out from its own
 //! memory: one entry at a time at first, so that a look-up copies one row, and all the rest of the leaf
-//! from the third step on, unless it is told how many are expected. It remembers the leaf by pin, version and slot: if the version is the
-//! same at the end of the run, it goes on at the next slot; if not, it looks its last key up again.
+//! from the third step on, unless it is told how many are expected. It remembers the leaf by frame, version and slot: if the leaf is
+//! there and its version the same at the end of the run, it goes on at the next slot; if not, it looks its last key up again.
+//! The leaf is not pinned between calls: any number of cursors may be open in any memory.
 //! Forward it follows the right link, and from the third leaf on has as many pages fetched ahead as it has read; backward,
 //! there being no left links, it descends again just below the leaf's low fence.
 //!
@@ -22,7 +23,7 @@ use super::node::Node;
 use super::{Result, Tree};
 use std::sync::Arc;
 use steps::has_key;
-use terrace_tier::pages::{Pin, ReadGuard};
+use terrace_tier::pages::{ReadGuard, WeakPin};
 use terrace_tier::pool::Access;
 
 /// Steps before a cursor copies more than one entry at a time.
@@ -47,10 +48,9 @@ pub enum Seek<'k> {
     Before(&'k [u8]),
 }
 
-/// Where the run was copied from.
+/// Where the run was copied from. The leaf may leave memory meanwhile.
 struct Place {
-    pin: Pin,
-    version: u64,
+    leaf: WeakPin,
     /// The slot of the run's first entry.
     slot: usize,
 }
@@ -71,6 +71,8 @@ pub struct Cursor {
     tree: Arc<Tree>,
     access: Access,
     run_max: usize,
+    /// No run is longer.
+    run_limit: usize,
     /// So long are a checked cursor's first runs.
     run_first: usize,
     /// Up to here the reader reads; empty: it doesn't know. Runs end just behind it.
@@ -103,6 +105,13 @@ pub struct Cursor {
     local: bool,
 }
 
+impl Buffers {
+    /// Bytes that are reserved.
+    pub fn memory(&self) -> usize {
+        self.run.memory() + self.spare.iter().map(Vec::capacity).sum::<usize>() + self.anchor.capacity()
+    }
+}
+
 impl Cursor {
     pub fn new(tree: Arc<Tree>, access: Access) -> Cursor {
         Cursor::with(tree, access, &mut Buffers::default())
@@ -114,6 +123,7 @@ impl Cursor {
             tree,
             access,
             run_max: usize::MAX,
+            run_limit: usize::MAX,
             run_first: 1,
             until: Vec::new(),
             checked: false,
@@ -168,6 +178,15 @@ impl Cursor {
     pub fn expect(&mut self, entries: usize) {
         self.expected = entries;
     }
+    /// From now on no run is longer; `usize::MAX`: they may be.
+    pub fn limit_runs(&mut self, entries: usize) {
+        self.run_limit = entries;
+    }
+    /// Bytes that are reserved for what is copied.
+    pub fn memory(&self) -> usize {
+        let copies = self.held.iter().chain(&self.spare).map(Vec::capacity).sum::<usize>();
+        self.run.memory() + copies + self.anchor.capacity()
+    }
     /// From now on the way up ends before this key, and runs are copied no further; empty: it doesn't.
     pub fn set_end(&mut self, end: &[u8]) {
         let none = self.end.is_empty() && end.is_empty();
@@ -200,7 +219,7 @@ impl Cursor {
     /// Whether the run may be gone on in: where that matters, its leaf is as it was when the run was copied.
     #[inline]
     fn is_good(&self) -> bool {
-        !self.checked || self.place.as_ref().is_some_and(|place| place.pin.version() == place.version)
+        !self.checked || self.place.as_ref().is_some_and(|place| self.tree.pages.is_as(&place.leaf))
     }
     /// The run is over, and its leaf is as it was or not: how long the next one is to be.
     fn learn(&mut self, fresh: bool) {
@@ -211,17 +230,17 @@ impl Cursor {
     /// Whether the leaf is as it was when the entry was copied, and is also the one that `key` belongs to. It is
     /// latched for that: a writer that was at work in it has finished.
     pub fn is_fresh_with(&self, key: &[u8]) -> bool {
-        self.place.as_ref().is_some_and(|place| {
-            let guard = place.pin.read();
-            guard.version() == place.version && has_key(&guard, key)
-        })
+        let leaf = self
+            .place
+            .as_ref()
+            .and_then(|place| self.tree.pages.read_weak(&place.leaf).filter(|leaf| leaf.is_as(&place.leaf)));
+        leaf.is_some_and(|leaf| has_key(&leaf, key))
     }
     /// Looks at the entry in its leaf, under the leaf's latch, if that is as it was when the entry was copied.
     pub fn if_fresh<R>(&self, with: impl FnOnce(Found<'_>) -> R) -> Option<R> {
         let place = self.place.as_ref().filter(|_| self.is_valid())?;
-        let guard = place.pin.read();
-        let fresh = guard.version() == place.version;
-        fresh.then(|| with(Found::new(Node::new(guard.page()), place.slot + self.at)))
+        let leaf = self.tree.pages.read_weak(&place.leaf).filter(|leaf| leaf.is_as(&place.leaf))?;
+        Some(with(Found::new(Node::new(leaf.page()), place.slot + self.at)))
     }
     /// Goes one entry on within what was copied: never waits. False: that is to be done by [`Cursor::next`] or [`Cursor::prev`].
     #[inline]
@@ -252,10 +271,10 @@ impl Cursor {
         self.at += entries;
     }
     /// The leaf that the run was copied from.
-    pub fn leaf(&self) -> Option<&Pin> {
-        self.place.as_ref().map(|place| &place.pin)
+    pub fn leaf(&self) -> Option<&WeakPin> {
+        self.place.as_ref().map(|place| &place.leaf)
     }
-    /// Lets go of the leaf and of what was copied.
+    /// Forgets the leaf and what was copied.
     pub fn reset(&mut self) {
         self.clear();
         self.place = None;
@@ -284,6 +303,10 @@ impl Cursor {
             self.held.push(self.run.clear_into(room));
         }
         self.run.clear();
+        if self.run_limit < usize::MAX {
+            self.run.shrink();
+            self.spare = Vec::new();
+        }
     }
 
     /// Goes to an entry. False if there is none there; then the cursor is on none.
@@ -327,13 +350,13 @@ impl Cursor {
         let last = self.place.take();
         if self.local
             && let Some(place) = &last
-            && let Some(guard) = tree.pages.try_read(place.pin.id(), self.access)
+            && let Some(guard) = tree.pages.try_read(place.leaf.id(), self.access)
             && has_key(&guard, key)
         {
             return Ok(guard);
         }
         let leaf = tree.leaf(Target::At(key), self.access)?;
-        self.local = last.is_some_and(|place| place.pin.id() == leaf.id());
+        self.local = last.is_some_and(|place| place.leaf.id() == leaf.id());
         Ok(leaf)
     }
 }

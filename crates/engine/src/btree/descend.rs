@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
 use terrace_tier::below::ReadError;
 use terrace_tier::page::{PageId, PageRef};
-use terrace_tier::pages::{Pin, ReadGuard};
+use terrace_tier::pages::{Pin, ReadGuard, WeakPin};
 use terrace_tier::pool::Access;
 
 /// Traversals that always meet a free page have a parent that leads to it: the tree is corrupt.
@@ -259,10 +259,10 @@ impl Tree {
         Err(self.corrupt(ROOT_PAGE, "its traversals lead to free pages"))
     }
 
-    /// Finds the entry under its leaf's shared latch, without the way down if `near`, a page of this tree, is the key's leaf.
+    /// Finds the entry under its leaf's shared latch, without the way down if `near`, a page of this tree, is where it was and the key's leaf.
     pub fn find_near<R>(
         &self,
-        near: Option<&Pin>,
+        near: Option<&WeakPin>,
         key: &[u8],
         access: Access,
         with: impl FnOnce(Option<Found<'_>>) -> R,
@@ -271,8 +271,7 @@ impl Tree {
             let place = node.find(key);
             with(place.found.then(|| Found::new(node, place.slot)))
         };
-        if let Some(pin) = near {
-            let leaf = pin.read();
+        if let Some(leaf) = near.and_then(|near| self.pages.read_weak(near)) {
             let node = Node::new(leaf.page());
             if node.is_live() && node.is_leaf() && node.contains(key) {
                 return Ok(find(node));

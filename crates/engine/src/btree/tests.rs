@@ -3,6 +3,7 @@
 mod beside;
 mod copied;
 mod crash;
+mod cursors;
 mod faults;
 mod model;
 mod pauses;

@@ -1,6 +1,6 @@
 //! What `memory` is spent on. Buffers get their sizes at the start, by the memory that there is then, and keep them; the
 //! pool's frames are what is left. Of their memory the pool lends some to work that needs much, as long as it lasts: sorts, the
-//! rows that change while an index is built, and most locks (`tier/pool/lend`).
+//! rows that change while an index is built, most locks, and the batches of many open cursors (`tier/pool/lend`).
 //!
 //! An eighth, 32 MiB at the most (12 without an object store), is for the work: the flash queue, prefetchers, states of codecs, and `common`,
 //! which is what they leave of it but never less than a quarter. With little memory buffers are short, so that they take no more
@@ -8,7 +8,7 @@
 //!
 //! | part | bytes |
 //! | --- | --- |
-//! | common | what the threads' allocators keep of what was given back to them (a sixteenth of the memory, 2 MiB at the most), the first locks (a sixteenth of the eighth, 128 KiB at the least), the buffers of requests in the foreground (what misses that share a request may bring is a quarter of the eighth) and of those who fetch pages for purge, and the map, which may grow: a quarter of the eighth is the map's |
+//! | common | what the threads' allocators keep of what was given back to them (a sixteenth of the memory, 2 MiB at the most), the first locks (a sixteenth of the eighth, 128 KiB at the least), the first batches of open cursors (a 64th of the memory, 256 KiB at the least and 4 MiB at the most), the buffers of requests in the foreground (what misses that share a request may bring is a quarter of the eighth) and of those who fetch pages for purge, and the map, which may grow: a quarter of the eighth is the map's |
 //! | map | what the map takes beyond that; but half of what there is stays with the pages, for open tables keep some of them. A map that is larger than that (thousands of tables with a few megabytes of memory) comes on top of the setting |
 //! | log | four times what may wait to be written: as it waits, while it is written, and as blocks |
 //! | flash index | index and ghost list of flash |
@@ -180,6 +180,11 @@ impl Config {
     /// Bytes of locks that are within `common`; what they take beyond is the pool's.
     pub fn locks_own(&self) -> usize {
         ((self.memory.0 / 8).min(32 * MIB) / 16).clamp(128 << 10, MIB) as usize
+    }
+
+    /// Bytes of open cursors' batches that are within `common`; what they take beyond is the pool's.
+    pub fn cursors_own(&self) -> usize {
+        (self.memory.0 / 64).clamp(256 << 10, 4 * MIB) as usize
     }
 
     /// The most frames that the pool can come to have while the instance runs.

@@ -137,6 +137,7 @@ impl Engine {
             ("memory_lent_sorts", pool.lent_for(Purpose::Sorts) as u64),
             ("memory_lent_watches", pool.lent_for(Purpose::Watches) as u64),
             ("memory_lent_locks", pool.lent_for(Purpose::Locks) as u64),
+            ("memory_lent_cursors", pool.lent_for(Purpose::Cursors) as u64),
             ("pool_read_requests", pool.hits()),
             ("pool_misses", get(&pool.counters.misses)),
             ("pool_read_ahead", get(&pool.counters.read_ahead)),

@@ -81,6 +81,8 @@ named! {
     PoolScans "pool_scans",
     /// Frames whose memory is lent.
     PoolLoans "pool_moves",
+    /// What open cursors borrow.
+    Cursors "pool_moves",
     /// Samples for the miss-ratio curve.
     PoolSamples "pool_scans",
     /// What the flusher copies, writes and maps.

@@ -13,6 +13,35 @@ const ROWS_AT_ONCE: usize = 64;
 
 /// A batch ends when its rows lie in so many copies of leaves.
 const COPIES_MAX: usize = 8;
+/// Bytes of the copy of a leaf, with the places of its entries.
+const COPY: usize = 28 << 10;
+/// Where there is no room for copies of leaves, entries are copied one by one: one for so many bytes.
+const ENTRY: usize = 8 << 10;
+
+/// What a batch may take. It has a row in any case.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Limits {
+    rows: usize,
+    bytes: usize,
+    copies: usize,
+    /// Entries that are copied at a time.
+    run: usize,
+}
+
+impl Limits {
+    /// Of a batch that is to have so many rows and bytes, where its share of the cursors' memory is this.
+    fn new(rows: usize, bytes: usize, share: usize) -> Limits {
+        let rows = rows.max(1);
+        match share / COPY {
+            COPIES_MAX.. => Limits { rows, bytes, copies: COPIES_MAX, run: usize::MAX },
+            copies @ 2.. => Limits { rows, bytes: bytes.min(share / 4), copies, run: usize::MAX },
+            _ => {
+                let few = (share / ENTRY).max(1);
+                Limits { rows: rows.min(few), bytes: bytes.min(share / 2), copies: COPIES_MAX, run: few }
+            }
+        }
+    }
+}
 
 impl TerraceCursor {
     /// Fills `rows`. Whether the index or the prefix ended.
@@ -28,11 +57,17 @@ impl TerraceCursor {
         self.buffer.clear();
         (self.bytes, self.copies) = (0, 0);
         self.cursor.release();
+        let share = self.cursor.room().share(self.account.counted());
+        let most = Limits::new(fetch.max_rows as usize, fetch.max_bytes as usize, share);
+        if most.run < usize::MAX && self.account.counted() > share {
+            (self.rows, self.holes, self.buffer, self.row) = Default::default();
+        }
+        self.cursor.limit_runs(most.run);
         // Of entries with a prefix one more, which often says that they end.
         let looks_behind = !(self.locking || self.primary || prefix.is_empty());
         self.cursor.expect(match fetch.filter {
             Some(_) => 0,
-            None => fetch.max_rows as usize + usize::from(looks_behind),
+            None => most.rows + usize::from(looks_behind),
         });
         self.cursor.set_prefix(prefix);
         self.cursor.set_end(if self.locking { &[] } else { end });
@@ -51,13 +86,14 @@ impl TerraceCursor {
         self.cursor.lock_rows_later(fetch.filter.is_some());
         self.cursor.set_entries_only(fetch.want == TerraceWant::Entry as u32);
         self.cursor.batch_begin();
-        let filled = self.fill(fetch, key, entry_only);
+        let filled = self.fill(fetch, key, entry_only, most);
         self.cursor.batch_end();
         self.cursor.set_parts(None);
         if filled.is_err() {
             self.rows.clear();
         }
         self.point_into_buffer();
+        self.account.set(self.reserved());
         filled
     }
 
@@ -78,10 +114,15 @@ impl TerraceCursor {
     }
 
     /// Puts the rows found behind one another. Whether the index or the prefix ended.
-    fn fill(&mut self, fetch: &TerraceFetch, key: &[u8], entry_only: bool) -> crate::error::Result<bool> {
+    fn fill(
+        &mut self,
+        fetch: &TerraceFetch,
+        key: &[u8],
+        entry_only: bool,
+        most: Limits,
+    ) -> crate::error::Result<bool> {
         let (mut found, backward) = self.position(fetch.seek, key)?;
-        let max_rows = fetch.max_rows.max(1) as usize;
-        self.rows.reserve(max_rows.min(ROWS_AT_ONCE));
+        self.rows.reserve(most.rows.min(ROWS_AT_ONCE));
         let takes = entry_only && !backward && !self.locking && fetch.filter.is_none();
         while found {
             match self.judge(fetch)? {
@@ -98,15 +139,14 @@ impl TerraceCursor {
                         }
                     }
                     if self.append(entry_only)? {
-                        let full = |cursor: &Self| {
-                            cursor.rows.len() >= max_rows || cursor.bytes >= fetch.max_bytes as usize
-                        };
+                        let full =
+                            |cursor: &Self| cursor.rows.len() >= most.rows || cursor.bytes >= most.bytes;
                         if takes && !full(self) {
-                            self.append_in_place(max_rows, fetch.max_bytes as usize);
+                            self.append_in_place(most.rows, most.bytes);
                         }
                         if full(self)
                             || (self.locking && !self.cursor.has_ahead())
-                            || self.copies >= COPIES_MAX
+                            || self.copies >= most.copies
                         {
                             return Ok(!backward && self.cursor.prefix_ends_here());
                         }
@@ -213,4 +253,20 @@ pub(crate) fn append_row(buffer: &mut Vec<u8>, key: &[u8], primary_at: usize, va
     buffer.extend_from_slice(&head);
     buffer.extend_from_slice(key);
     buffer.extend_from_slice(value);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use terrace_engine::PLENTY;
+
+    #[test]
+    fn a_batch_is_as_large_as_its_share_of_memory_allows() {
+        let asked = |share| Limits::new(256, 48 << 10, share);
+        assert_eq!(asked(PLENTY), Limits { rows: 256, bytes: 48 << 10, copies: 8, run: usize::MAX });
+        assert_eq!(asked(100 << 10), Limits { rows: 256, bytes: 25 << 10, copies: 3, run: usize::MAX });
+        assert_eq!(asked(20 << 10), Limits { rows: 2, bytes: 10 << 10, copies: 8, run: 2 });
+        assert_eq!(asked(0), Limits { rows: 1, bytes: 0, copies: 8, run: 1 }, "one row there always is");
+        assert_eq!(Limits::new(0, 1, PLENTY).rows, 1);
+    }
 }

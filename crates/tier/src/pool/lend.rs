@@ -1,4 +1,4 @@
-//! Memory that the pool lends: to sorts, to lists of changed rows and to row locks, as long as the work lasts. So one setting bounds
+//! Memory that the pool lends: to sorts, to lists of changed rows, to row locks and to the batches of open cursors, as long as the work lasts. So one setting bounds
 //! what the pages and the work take together.
 //!
 //! Who borrows counts bytes ([`Loan`]). As many frames go out of circulation: the pages in them move to other frames, for
@@ -47,6 +47,8 @@ pub enum Purpose {
     /// What changes while something is made: keys of rows while an index is built, slots while the volume is copied.
     Watches,
     Locks,
+    /// Batches of rows that open cursors hand out.
+    Cursors,
 }
 
 impl Purpose {
@@ -55,6 +57,7 @@ impl Purpose {
             Purpose::Sorts => Memory::Sorts,
             Purpose::Watches => Memory::Watches,
             Purpose::Locks => Memory::Locks,
+            Purpose::Cursors => Memory::Cursors,
         }
     }
 }
@@ -62,7 +65,7 @@ impl Purpose {
 pub(crate) struct Lending {
     /// Bytes of all loans, and of those for each purpose.
     bytes: AtomicUsize,
-    by_purpose: [AtomicUsize; 3],
+    by_purpose: [AtomicUsize; 4],
     /// Frames that are out of circulation: as many as `Free::lent` has.
     frames: AtomicUsize,
     /// Held while frames go out of circulation or come back: where the next ones are taken, below this one. 0: from the end.

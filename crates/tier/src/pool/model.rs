@@ -251,6 +251,25 @@ fn seen_before_it_leaves() {
     assert_eq!((rig.read(0), rig.read(50)), (1, 0));
 }
 
+/// Whoever remembers a page by a weak pin looks whether it is as it was while the page is evicted, loaded elsewhere and changed there.
+fn remembered_while_it_leaves() {
+    let rig = Rig::new();
+    let weak = rig.pages.read(id(0), Access::Scan).unwrap().weak();
+    rig.run(vec![
+        Box::new(move |rig| {
+            let value = rig.read(0);
+            assert!(!rig.pages.is_as(&weak) || value == 0, "a changed page is as it was");
+            if let Some(guard) = rig.pages.read_weak(&weak) {
+                assert_eq!(guard.page().id(), id(0));
+                assert!(!guard.is_as(&weak) || guard.page().u64(AT) == 0);
+            }
+        }),
+        Box::new(|rig| rig.bump(0)),
+        Box::new(|rig| _ = rig.evict()),
+    ]);
+    assert_eq!(rig.read(0), 1);
+}
+
 /// Three ask for a page that is below.
 fn three_load_one_page() {
     let rig = Rig::new();
@@ -465,6 +484,10 @@ fn a_page_that_was_seen_somewhere_is_not_there_for_ever() {
     holds(seen_before_it_leaves);
 }
 #[test]
+fn a_page_that_is_remembered_is_never_taken_for_what_it_was() {
+    holds(remembered_while_it_leaves);
+}
+#[test]
 fn a_page_that_comes_in_is_queued_to_leave() {
     holds(comes_in_where_all_else_stays);
 }
@@ -515,6 +538,10 @@ fn one_read_and_one_eviction_with_two_preemptions() {
 #[test]
 fn planted_an_entry_of_a_page_that_comes_in_dropped_is_found() {
     is_found(&planted::CLAIMED_ENTRY_DROPPED, comes_in_where_all_else_stays, 3000);
+}
+#[test]
+fn planted_a_leaving_frame_that_is_taken_for_unchanged_is_found() {
+    is_found(&planted::LEAVING_FRAME_TRUSTED, remembered_while_it_leaves, 20_000);
 }
 #[test]
 fn planted_pins_looked_at_too_early_are_found() {

@@ -4,8 +4,22 @@ use super::super::descend::{Fit, Target};
 use super::super::node::Node;
 use super::super::{Result, Tree};
 use super::{Cursor, Place, RANGE_LEAVES, SINGLE_STEPS};
+use crate::planted;
 use terrace_tier::pages::ReadGuard;
 use terrace_tier::pool::Access;
+
+impl Place {
+    /// The leaf under its latch, if it is in the frame that it was in, and whether it is as it was.
+    #[inline]
+    fn leaf_now<'t>(&self, tree: &'t Tree, access: Access) -> Option<(ReadGuard<'t>, bool)> {
+        if planted::LOST_PLACE_TRUSTED.on() {
+            return Some((tree.pages.read(self.leaf.id(), access).ok()?, true));
+        }
+        let guard = tree.pages.read_weak(&self.leaf)?;
+        let is_same = guard.is_as(&self.leaf);
+        Some((guard, is_same))
+    }
+}
 
 impl Cursor {
     /// Goes to the next entry up. False, and on none, after the last.
@@ -27,9 +41,8 @@ impl Cursor {
         let anchor = std::mem::take(&mut self.anchor);
         let place = self.place.take();
         // A leaf that changed is the key's still, as a rule: the reader itself changes what it reads.
-        let near = place.as_ref().map(|place| (place.pin.read(), place.version));
-        let leaf = match near {
-            Some((guard, version)) if guard.version() == version => {
+        let leaf = match place.and_then(|place| place.leaf_now(&tree, self.access)) {
+            Some((guard, true)) => {
                 self.anchor = anchor;
                 self.learn(true);
                 return self.forward(&tree, guard, next_slot);
@@ -57,12 +70,10 @@ impl Cursor {
         let end = self.place.as_ref().map_or(0, |place| place.slot);
         self.remember_key();
         let tree = self.tree.clone();
-        if let Some(place) = self.unchanged() {
-            let guard = place.pin.read();
-            if guard.version() == place.version {
-                self.learn(true);
-                return self.backward(&tree, guard, end);
-            }
+        let place = self.place.take();
+        if let Some((guard, true)) = place.and_then(|place| place.leaf_now(&tree, self.access)) {
+            self.learn(true);
+            return self.backward(&tree, guard, end);
         }
         if self.anchor.is_empty() {
             return Ok(false);
@@ -82,20 +93,16 @@ impl Cursor {
         self.clear();
     }
 
-    /// The place, if the leaf seems not to have changed.
-    pub(super) fn unchanged(&mut self) -> Option<Place> {
-        self.place.take().filter(|place| place.pin.version() == place.version)
-    }
-
     pub(super) fn run_len(&mut self) -> usize {
         let runs = self.runs;
         self.runs = runs.saturating_add(1);
-        match self.expected {
+        let wanted = match self.expected {
             _ if self.checked => self.run_max,
             0 if runs < SINGLE_STEPS => 1,
             0 => self.run_max,
             expected => expected.min(self.run_max),
-        }
+        };
+        wanted.min(self.run_limit)
     }
 
     /// Whether what lies behind the leaf is likely to be read: the whole tree is, or leaves have been left behind.
@@ -208,7 +215,7 @@ impl Cursor {
     pub(super) fn copy(&mut self, leaf: &ReadGuard<'_>, from: usize, to: usize) {
         self.clear();
         self.run.copy(Node::new(leaf.page()), from..to);
-        self.place = Some(Place { pin: leaf.pin(), version: leaf.version(), slot: from });
+        self.place = Some(Place { leaf: leaf.weak(), slot: from });
     }
 }
 

@@ -11,7 +11,7 @@ use crate::table::Table;
 use crate::txn::{Lock, State, Txn};
 use crate::version::head_of;
 use terrace_tier::page::SpaceId;
-use terrace_tier::pages::Pin;
+use terrace_tier::pages::WeakPin;
 use terrace_tier::pool::Access;
 
 impl Txn {
@@ -89,7 +89,7 @@ impl Txn {
         index: usize,
         key: &[u8],
         how: How<'_>,
-        near: Option<&Pin>,
+        near: Option<&WeakPin>,
         out: &mut Vec<u8>,
     ) -> Result<Locked> {
         let tree = table.tree(index)?;

@@ -1,0 +1,229 @@
+//! The memory of open cursors, bounded for all of an engine together.
+//!
+//! A cursor copies what it is about to hand out: an entry, the rest of a leaf, a batch of rows from several leaves. One alone may take
+//! [`PLENTY`]. An ordered read of a table with 8,192 partitions has as many cursors open at once. So each batch may take a share of what is left
+//! ([`Room::share`]). Where that is little the cursor hands out a row or a few at a time: steps cost more, and nothing fails.
+//!
+//! A front that keeps rows for its caller counts them in an [`Account`]: what it has reserved, used or not, also while no cursor is open in it. The first bytes
+//! are within `common` (`config/memory`), what goes beyond is lent by the pool, up to an eighth of its frames.
+//!
+//! Not counted: less than [`LEAST`] of each cursor, which its position takes anyway; and what a single row takes, however long.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use terrace_io::lock::{Mutex, Mutexes};
+use terrace_tier::page::PAGE_SIZE;
+use terrace_tier::pool::{Loan, Pool, Purpose};
+
+/// A batch may take so much of what is left, and not more than one.
+const SHARE: usize = 16;
+/// Of the pool's frames, what cursors may borrow.
+const LENT: usize = 8;
+
+/// More than this no batch needs.
+pub const PLENTY: usize = 256 << 10;
+/// Changes below this are not told.
+pub const LEAST: usize = 1 << 10;
+
+pub struct Room {
+    pool: Arc<Pool>,
+    used: AtomicUsize,
+    /// Bytes for which no loan is needed.
+    own: AtomicUsize,
+    /// Bytes of the loan, to be read without its lock.
+    lent: AtomicUsize,
+    /// The pool has no more to lend.
+    refused: AtomicBool,
+    loan: Mutex<Loan, { Mutexes::Cursors as u8 }>,
+}
+
+impl Room {
+    pub fn new(pool: &Arc<Pool>, own: usize) -> Room {
+        Room {
+            pool: pool.clone(),
+            used: AtomicUsize::new(0),
+            own: AtomicUsize::new(own),
+            lent: AtomicUsize::new(0),
+            refused: AtomicBool::new(false),
+            loan: Mutex::new(Loan::new(pool, Purpose::Cursors)),
+        }
+    }
+
+    /// The memory is another now.
+    pub fn bound(&self, own: usize) {
+        self.own.store(own, Ordering::Relaxed);
+    }
+
+    /// Bytes that are counted now.
+    pub fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that a cursor's batch may take, which has `held` already.
+    pub fn share(&self, held: usize) -> usize {
+        let lent = match self.refused.load(Ordering::Relaxed) {
+            true => self.lent.load(Ordering::Relaxed),
+            false => self.pool.frames() / LENT * PAGE_SIZE,
+        };
+        let left = (self.own.load(Ordering::Relaxed) + lent).saturating_sub(self.used());
+        ((left + held) / SHARE).min(PLENTY)
+    }
+
+    fn change(&self, from: usize, to: usize) {
+        let own = self.own.load(Ordering::Relaxed);
+        if to > from {
+            let used = self.used.fetch_add(to - from, Ordering::AcqRel) + (to - from);
+            if used > own + self.lent.load(Ordering::Acquire) {
+                self.borrow();
+            }
+        } else {
+            let used = self.used.fetch_sub(from - to, Ordering::AcqRel) - (from - to);
+            if used <= own && self.refused.load(Ordering::Relaxed) {
+                self.refused.store(false, Ordering::Relaxed);
+            }
+            // Not at once: the next statement may want it again.
+            let lent = self.lent.load(Ordering::Acquire);
+            if lent > 0 && (used <= own / 2 || used.saturating_sub(own) < lent / 2) {
+                self.give_back();
+            }
+        }
+    }
+
+    fn needed(&self) -> usize {
+        self.used().saturating_sub(self.own.load(Ordering::Relaxed)).next_multiple_of(self.pool.loan_step())
+    }
+
+    #[cold]
+    fn borrow(&self) {
+        let mut loan = self.loan.lock();
+        let more = self.needed().saturating_sub(loan.bytes());
+        let lent = more == 0 || loan.take(more);
+        self.lent.store(loan.bytes(), Ordering::Release);
+        self.refused.store(!lent, Ordering::Relaxed);
+    }
+
+    #[cold]
+    fn give_back(&self) {
+        let mut loan = self.loan.lock();
+        loan.keep(self.needed());
+        self.lent.store(loan.bytes(), Ordering::Release);
+        self.refused.store(false, Ordering::Relaxed);
+    }
+}
+
+/// What one cursor's batches take. Given back with the value.
+#[derive(Default)]
+pub struct Account {
+    room: Weak<Room>,
+    counted: usize,
+}
+
+impl Account {
+    /// The memory serves a cursor of this engine from now on.
+    pub fn enter(&mut self, room: &Arc<Room>) {
+        if self.room.as_ptr() != Arc::as_ptr(room) {
+            let counted = std::mem::take(&mut self.counted);
+            self.tell(counted, 0);
+            self.room = Arc::downgrade(room);
+        }
+    }
+    pub fn counted(&self) -> usize {
+        self.counted
+    }
+    /// So many bytes are reserved now.
+    #[inline]
+    pub fn set(&mut self, bytes: usize) {
+        if bytes.abs_diff(self.counted) >= LEAST {
+            let before = std::mem::replace(&mut self.counted, bytes);
+            self.tell(before, bytes);
+        }
+    }
+    fn tell(&self, from: usize, to: usize) {
+        if from != to
+            && let Some(room) = self.room.upgrade()
+        {
+            room.change(from, to);
+        }
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        self.tell(self.counted, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::pool_of;
+
+    const OWN: usize = 256 << 10;
+    const BOUND: usize = OWN + 1024 / LENT * PAGE_SIZE;
+
+    fn room() -> Arc<Room> {
+        Arc::new(Room::new(&pool_of(1024), OWN))
+    }
+    fn account(room: &Arc<Room>) -> Account {
+        let mut account = Account::default();
+        account.enter(room);
+        account
+    }
+
+    #[test]
+    fn any_number_of_cursors_stay_within_the_bound() {
+        let room = room();
+        let mut open = Vec::new();
+        for _ in 0..8192 {
+            let mut account = account(&room);
+            account.set(room.share(0));
+            open.push(account);
+        }
+        assert!(room.used() <= BOUND && room.used() > BOUND * 3 / 4, "{} of {BOUND}", room.used());
+        assert!(room.share(0) < LEAST, "others get hardly anything");
+        let lent = room.pool.lent_for(Purpose::Cursors);
+        assert!(lent + OWN >= room.used(), "{lent} is lent");
+        drop(open);
+        assert_eq!((room.used(), room.pool.lent_for(Purpose::Cursors)), (0, 0));
+        assert_eq!(room.share(0), BOUND / SHARE);
+    }
+
+    #[test]
+    fn a_cursor_that_has_much_gets_less_where_others_want_some() {
+        let room = room();
+        let mut first = account(&room);
+        first.set(room.share(0));
+        let mut others: Vec<_> = (0..600).map(|_| account(&room)).collect();
+        for _ in 0..20 {
+            others.iter_mut().for_each(|one| one.set(room.share(one.counted())));
+            first.set(room.share(first.counted()));
+        }
+        let most = others.iter().map(Account::counted).max().unwrap_or(0);
+        assert!(first.counted() <= 2 * most, "{} and {most}", first.counted());
+    }
+
+    #[test]
+    fn where_the_pool_lends_nothing_more_batches_are_small() {
+        let room = room();
+        let mut others = Loan::new(&room.pool, Purpose::Locks);
+        assert!(others.take(1024 / 2 * PAGE_SIZE));
+        let mut one = account(&room);
+        one.set(OWN + LEAST);
+        assert_eq!(room.share(0), 0);
+        drop(one);
+        drop(others);
+        assert_eq!(room.share(0), BOUND / SHARE);
+    }
+
+    #[test]
+    fn an_account_that_outlives_its_engine_tells_nobody() {
+        let (old, new) = (room(), room());
+        let mut account = account(&old);
+        account.set(100_000);
+        drop(old);
+        account.enter(&new);
+        assert_eq!((account.counted(), new.used()), (0, 0));
+        account.set(50_000);
+        assert_eq!(new.used(), 50_000);
+    }
+}

@@ -1,0 +1,130 @@
+//! Weak pins: a page's frame and version, remembered without keeping the page in memory.
+//!
+//! A cursor that stays open between calls remembers its leaf so. As long as the page stays in the frame, the way back to it is a pin of that frame
+//! and a look at whose it is; once the page was evicted, or moved to another frame, the weak pin leads nowhere and the page is looked up as
+//! any other. So the number of open cursors takes no frames from anybody.
+//!
+//! A frame's version moves on when its page changes and when the frame is given to another page, and never goes back. So an equal version proves
+//! that the frame has had the same bytes ever since. A frame that is being evicted still has the version that it had: whoever compares without a pin
+//! asks first that the frame is `Ready`, for a page that is evicted can be loaded, and changed, elsewhere before the version moves on.
+
+use super::{Pages, ReadGuard};
+use crate::frame::{FrameNo, State};
+use crate::page::PageId;
+use crate::planted;
+use std::sync::atomic::Ordering;
+
+/// A page as it was read: where, and at which version. Keeps nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct WeakPin {
+    id: PageId,
+    no: FrameNo,
+    version: u64,
+}
+
+impl WeakPin {
+    pub fn id(&self) -> PageId {
+        self.id
+    }
+}
+
+impl ReadGuard<'_> {
+    /// The page as it is now.
+    #[inline]
+    pub fn weak(&self) -> WeakPin {
+        WeakPin { id: self.id(), no: self.no, version: self.version() }
+    }
+    /// Whether nothing changed since, and the page has not left the frame.
+    #[inline]
+    pub fn is_as(&self, weak: &WeakPin) -> bool {
+        self.no == weak.no && self.version() == weak.version
+    }
+}
+
+impl Pages {
+    /// The page under a shared latch if it is in the frame that it was in, changed or not. Waits for the latch only.
+    #[inline]
+    pub fn read_weak(&self, weak: &WeakPin) -> Option<ReadGuard<'_>> {
+        let pinned = self.pool.frame(weak.no).try_pin_as(weak.id);
+        pinned.then(|| ReadGuard::new(&self.pool, weak.no, true))
+    }
+    /// Whether the page is in the frame that it was in and nothing of it has changed, without a pin or a latch: it was so at some moment
+    /// during the call.
+    #[inline]
+    pub fn is_as(&self, weak: &WeakPin) -> bool {
+        let frame = self.pool.frame(weak.no);
+        // In this order: a frame that is `Ready` for another page, or anew, has another version by then.
+        let is_ready = frame.state() == State::Ready || planted::LEAVING_FRAME_TRUSTED.on();
+        is_ready && frame.version.load(Ordering::Acquire) == weak.version
+    }
+}
+
+#[cfg(all(test, not(feature = "model")))]
+mod tests {
+    use crate::page::{PageId, PageKind, SpaceId};
+    use crate::pages::{Pages, WeakPin};
+    use crate::pool::Access;
+    use crate::redo::Urgency;
+    use crate::testing::{flush_all, pages};
+
+    const AT: usize = 100;
+
+    fn id(page: u32) -> PageId {
+        PageId::new(SpaceId(20), page)
+    }
+    fn create(pages: &Pages, page: u32) {
+        let mut mtr = pages.begin(1000, 1, Urgency::Normal).unwrap();
+        mtr.create(id(page), PageKind::Leaf, 0);
+        mtr.commit();
+    }
+    fn bump(pages: &Pages, page: u32) {
+        let pin = pages.load(id(page), Access::Normal).unwrap();
+        let mut mtr = pages.begin(1000, 0, Urgency::Normal).unwrap();
+        let no = mtr.write_pinned(&pin);
+        let value = mtr.page(no).u64(AT);
+        mtr.page_mut(no).write_u64(AT, value + 1);
+        mtr.commit();
+    }
+    fn weak(pages: &Pages, page: u32) -> WeakPin {
+        pages.read(id(page), Access::Normal).unwrap().weak()
+    }
+
+    #[test]
+    fn a_page_that_stays_as_it_was_is_found_by_a_weak_pin() {
+        let (pages, ..) = pages(16);
+        (0..2).for_each(|page| create(&pages, page));
+        let weak = weak(&pages, 0);
+        bump(&pages, 1);
+        assert!(pages.is_as(&weak));
+        let guard = pages.read_weak(&weak).unwrap();
+        assert!(guard.id() == id(0) && guard.is_as(&weak));
+    }
+
+    #[test]
+    fn a_page_that_changed_is_found_and_is_not_as_it_was() {
+        let (pages, ..) = pages(16);
+        create(&pages, 0);
+        let weak = weak(&pages, 0);
+        bump(&pages, 0);
+        assert!(!pages.is_as(&weak));
+        let guard = pages.read_weak(&weak).unwrap();
+        assert!(guard.page().u64(AT) == 1 && !guard.is_as(&weak));
+    }
+
+    #[test]
+    fn a_weak_pin_keeps_no_frame_and_forgets_a_page_that_left() {
+        let (pages, below, _) = pages(16);
+        (0..8).for_each(|page| create(&pages, page));
+        let weaks: Vec<_> = (0..8).map(|page| weak(&pages, page)).collect();
+        flush_all(&pages, &below);
+        while pages.pool().evict_one() {}
+        assert_eq!(pages.pool().free_frames(), 16, "nothing is kept in memory");
+        assert!(weaks.iter().all(|weak| !pages.is_as(weak) && pages.read_weak(weak).is_none()));
+        // Back, in whatever frame, unchanged: but nobody knows that.
+        for weak in &weaks {
+            drop(pages.read(weak.id(), Access::Normal).unwrap());
+            assert!(!pages.is_as(weak));
+            assert!(pages.read_weak(weak).is_none_or(|guard| guard.id() == weak.id() && !guard.is_as(weak)));
+        }
+    }
+}
