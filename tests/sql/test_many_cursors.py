@@ -14,13 +14,13 @@ SESSIONS = 64
 
 # The first three read the row of each partition's first entry; with 1,100 pages of memory two of each partition were too many.
 ORDERED = [
-    "SELECT * FROM h WHERE itemid = 7 ORDER BY clock DESC LIMIT 3",
-    "SELECT * FROM h WHERE itemid = 7 ORDER BY clock LIMIT 3",
+    "SELECT * FROM h WHERE itemid = 3 ORDER BY clock DESC LIMIT 3",
+    "SELECT * FROM h WHERE itemid = 3 ORDER BY clock LIMIT 3",
     "SELECT * FROM h FORCE INDEX (h1) ORDER BY itemid, clock LIMIT 5",
     "SELECT * FROM h FORCE INDEX (h1) ORDER BY itemid DESC, clock DESC LIMIT 500",
-    "SELECT * FROM h WHERE itemid = 7 ORDER BY clock DESC LIMIT 1000",
-    "SELECT clock FROM h WHERE itemid = 7 ORDER BY clock DESC LIMIT 3",
-    "SELECT MAX(clock), MIN(clock) FROM h WHERE itemid = 7",
+    "SELECT * FROM h WHERE itemid = 3 ORDER BY clock DESC LIMIT 1000",
+    "SELECT clock FROM h WHERE itemid = 3 ORDER BY clock DESC LIMIT 3",
+    "SELECT MAX(clock), MIN(clock) FROM h WHERE itemid = 3",
 ]
 # Two cursors in each partition.
 MERGED = "SELECT * FROM m WHERE a = 3 OR b = 5 ORDER BY id"
@@ -42,7 +42,7 @@ def full(tmp_path_factory):
             connection.select_db(engine)
             ranges = ", ".join(f"PARTITION p{n} VALUES LESS THAN ({(n + 1) * CLOCKS})" for n in range(PARTITIONS))
             run(connection, f"CREATE TABLE h (itemid BIGINT UNSIGNED NOT NULL, clock INT NOT NULL, value DOUBLE, ns INT, KEY h1 (itemid, clock)) ENGINE={engine} PARTITION BY RANGE (clock) ({ranges})")
-            run(connection, f"INSERT INTO h SELECT seq % 20, seq * 7919 % {PARTITIONS * CLOCKS}, seq / 3, seq FROM seq_1_to_{ROWS}")
+            run(connection, f"INSERT INTO h SELECT seq % 5, seq * 7919 % {PARTITIONS * CLOCKS}, seq / 3, seq FROM seq_1_to_{ROWS}")
             run(connection, f"CREATE TABLE s (itemid INT NOT NULL, clock INT NOT NULL, value VARCHAR(60), KEY s1 (itemid, clock)) ENGINE={engine} PARTITION BY HASH (clock) PARTITIONS 300")
             run(connection, "INSERT INTO s SELECT seq % 7, seq, REPEAT(CHAR(65 + seq % 26), seq % 60) FROM seq_1_to_20000")
             run(connection, f"CREATE TABLE m (id INT NOT NULL, a INT, b INT, c VARCHAR(40), PRIMARY KEY (id), KEY a (a), KEY b (b)) ENGINE={engine} PARTITION BY HASH (id) PARTITIONS 300")
