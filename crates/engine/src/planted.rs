@@ -106,7 +106,7 @@ pub static SEEN_WITH_NEIGHBOUR: Switch = Switch::new();
 pub static FREED_BROUGHT_BACK: Switch = Switch::new();
 /// Entries lose their heads before every view sees them.
 pub static SHORTENED_UNSEEN: Switch = Switch::new();
-/// A cursor takes its slot for the right one in a leaf that has left memory, or changed, since the run was copied.
+/// A cursor goes on at its slot in a leaf that was evicted or changed since the run was copied.
 pub static LOST_PLACE_TRUSTED: Switch = Switch::new();
 /// No bug, but what is rare made common: entries are shortened whenever one is put beside them, not when their leaf is full.
 pub static SHORTENED_AT_ONCE: Switch = Switch::new();

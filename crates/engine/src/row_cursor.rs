@@ -356,7 +356,7 @@ impl Cursor {
     pub fn expect(&mut self, entries: usize) {
         self.cursor.expect(self.fetching.expected(entries));
     }
-    /// The memory that open cursors share.
+    /// The memory bound that all open cursors share.
     pub fn room(&self) -> &Arc<Room> {
         &self.txn.core().cursors
     }
@@ -366,7 +366,7 @@ impl Cursor {
         let bytes = [&self.key, &self.value, &self.rest].map(|bytes| bytes.capacity()).iter().sum::<usize>();
         self.cursor.memory() + rows + bytes
     }
-    /// From now on no more than so many entries are copied at a time, and what was reserved for more is given back as the cursor goes on.
+    /// Limits the number of entries that are copied at a time, and frees memory reserved for more with the next copy; `usize::MAX`: no limit.
     pub fn limit_runs(&mut self, entries: usize) {
         self.cursor.limit_runs(entries);
     }

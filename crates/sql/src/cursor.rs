@@ -34,7 +34,7 @@ pub struct TerraceCursor {
     holes: Vec<TerraceHole>,
     /// While it is closed: the memory of the cursor that was in it.
     memory: Buffers,
-    /// What all of this takes.
+    /// Counts the memory of all of this.
     account: Account,
 }
 
@@ -60,7 +60,7 @@ impl DerefMut for Place {
 /// So many closed ones a thread keeps for its next cursors, and of each no vector of values that is longer.
 const SPARES: usize = 2;
 const SPARE_BYTES: usize = 1 << 16;
-/// Where a batch's share of memory is less, they keep none.
+/// If a batch's share of memory is below this, a closed cursor's memory is freed, not kept.
 const KEPT_FROM: usize = 64 << 10;
 
 thread_local! {
@@ -103,7 +103,7 @@ impl TerraceCursor {
         cursor.end_into(memory);
         cursor.0 = None;
         if is_short {
-            // Others need it.
+            // Open cursors need it.
             *memory = Buffers::default();
             (*rows, *holes, *buffer, *row) = Default::default();
         }

@@ -148,7 +148,7 @@ pub fn flush_all(pages: &Pages, below: &MemoryBelow) -> usize {
 /// Evicts every page that is clean and not pinned. Returns how many.
 pub fn evict_all(pages: &Pages) -> usize {
     let (mut evicted, mut failed) = (0, 0);
-    // One walk may meet nothing but pages that are used, which it takes for hot.
+    // A walk fails if it meets only hot pages; it cools them.
     while failed < 4 {
         match pages.pool().evict_one() {
             true => (evicted, failed) = (evicted + 1, 0),

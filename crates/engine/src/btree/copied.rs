@@ -7,7 +7,7 @@ use std::ops::Range;
 const TOUCHED: usize = 16;
 /// Fewer entries are copied one by one.
 const HEAP_MIN: usize = 8;
-/// Bytes for keys and values, and for their places, that stay reserved.
+/// Bytes that stay reserved after `shrink`: for keys and values, and as many for the entries' places.
 const SHORT: usize = 512;
 
 /// An entry: the key, then the value, up to `end`.
@@ -57,7 +57,7 @@ impl Copied {
     pub fn memory(&self) -> usize {
         self.bytes.capacity() + self.entries.capacity() * size_of::<Entry>()
     }
-    /// Gives back what is reserved for more than a few entries. There are none now.
+    /// Frees the memory beyond what a few entries need. There are no entries now.
     pub fn shrink(&mut self) {
         self.bytes.shrink_to(SHORT);
         self.entries.shrink_to(SHORT / size_of::<Entry>());

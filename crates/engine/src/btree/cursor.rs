@@ -48,7 +48,7 @@ pub enum Seek<'k> {
     Before(&'k [u8]),
 }
 
-/// Where the run was copied from. The leaf may leave memory meanwhile.
+/// Where the run was copied from. The leaf may be evicted between calls.
 struct Place {
     leaf: WeakPin,
     /// The slot of the run's first entry.
@@ -71,7 +71,7 @@ pub struct Cursor {
     tree: Arc<Tree>,
     access: Access,
     run_max: usize,
-    /// No run is longer.
+    /// The most entries of a run.
     run_limit: usize,
     /// So long are a checked cursor's first runs.
     run_first: usize,
@@ -178,7 +178,7 @@ impl Cursor {
     pub fn expect(&mut self, entries: usize) {
         self.expected = entries;
     }
-    /// From now on no run is longer; `usize::MAX`: they may be.
+    /// Limits runs to this number of entries; `usize::MAX`: no limit.
     pub fn limit_runs(&mut self, entries: usize) {
         self.run_limit = entries;
     }
@@ -219,7 +219,7 @@ impl Cursor {
     /// Whether the run may be gone on in: where that matters, its leaf is as it was when the run was copied.
     #[inline]
     fn is_good(&self) -> bool {
-        !self.checked || self.place.as_ref().is_some_and(|place| self.tree.pages.is_as(&place.leaf))
+        !self.checked || self.place.as_ref().is_some_and(|place| self.tree.pages.is_unchanged(&place.leaf))
     }
     /// The run is over, and its leaf is as it was or not: how long the next one is to be.
     fn learn(&mut self, fresh: bool) {
@@ -230,16 +230,15 @@ impl Cursor {
     /// Whether the leaf is as it was when the entry was copied, and is also the one that `key` belongs to. It is
     /// latched for that: a writer that was at work in it has finished.
     pub fn is_fresh_with(&self, key: &[u8]) -> bool {
-        let leaf = self
-            .place
-            .as_ref()
-            .and_then(|place| self.tree.pages.read_weak(&place.leaf).filter(|leaf| leaf.is_as(&place.leaf)));
+        let leaf = self.place.as_ref().and_then(|place| {
+            self.tree.pages.read_weak(&place.leaf).filter(|leaf| leaf.matches(&place.leaf))
+        });
         leaf.is_some_and(|leaf| has_key(&leaf, key))
     }
     /// Looks at the entry in its leaf, under the leaf's latch, if that is as it was when the entry was copied.
     pub fn if_fresh<R>(&self, with: impl FnOnce(Found<'_>) -> R) -> Option<R> {
         let place = self.place.as_ref().filter(|_| self.is_valid())?;
-        let leaf = self.tree.pages.read_weak(&place.leaf).filter(|leaf| leaf.is_as(&place.leaf))?;
+        let leaf = self.tree.pages.read_weak(&place.leaf).filter(|leaf| leaf.matches(&place.leaf))?;
         Some(with(Found::new(Node::new(leaf.page()), place.slot + self.at)))
     }
     /// Goes one entry on within what was copied: never waits. False: that is to be done by [`Cursor::next`] or [`Cursor::prev`].

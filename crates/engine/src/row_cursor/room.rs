@@ -1,13 +1,13 @@
-//! The memory of open cursors, bounded for all of an engine together.
+//! The memory of open cursors, bounded for all cursors of an engine together.
 //!
-//! A cursor copies what it is about to hand out: an entry, the rest of a leaf, a batch of rows from several leaves. One alone may take
-//! [`PLENTY`]. An ordered read of a table with 8,192 partitions has as many cursors open at once. So each batch may take a share of what is left
-//! ([`Room::share`]). Where that is little the cursor hands out a row or a few at a time: steps cost more, and nothing fails.
+//! A cursor copies what it returns next: an entry, the rest of a leaf, or a batch of rows from several leaves. A single cursor may take [`PLENTY`]. An
+//! ordered read of a table with 8,192 partitions has that many cursors open at once, so each batch may take a share of the memory that is left
+//! ([`Room::share`]). If that is little, the cursor returns a few rows or one at a time: steps cost more, and nothing fails.
 //!
-//! A front that keeps rows for its caller counts them in an [`Account`]: what it has reserved, used or not, also while no cursor is open in it. The first bytes
-//! are within `common` (`config/memory`), what goes beyond is lent by the pool, up to an eighth of its frames.
+//! A front that buffers rows counts them in an [`Account`], by reserved bytes, also while the buffers wait for their next cursor. The first bytes are within
+//! `common` (`config/memory`); the pool lends the rest, up to an eighth of its frames.
 //!
-//! Not counted: less than [`LEAST`] of each cursor, which its position takes anyway; and what a single row takes, however long.
+//! Not counted: less than [`LEAST`] for each cursor, and a single row beyond the cursor's share, however long.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -15,14 +15,14 @@ use terrace_io::lock::{Mutex, Mutexes};
 use terrace_tier::page::PAGE_SIZE;
 use terrace_tier::pool::{Loan, Pool, Purpose};
 
-/// A batch may take so much of what is left, and not more than one.
+/// A batch may take one part in this number of what is left.
 const SHARE: usize = 16;
-/// Of the pool's frames, what cursors may borrow.
+/// Cursors may borrow one part in this number of the pool's frames.
 const LENT: usize = 8;
 
-/// More than this no batch needs.
+/// The most that a batch needs.
 pub const PLENTY: usize = 256 << 10;
-/// Changes below this are not told.
+/// Changes below this are not counted.
 pub const LEAST: usize = 1 << 10;
 
 pub struct Room {
@@ -32,7 +32,7 @@ pub struct Room {
     own: AtomicUsize,
     /// Bytes of the loan, to be read without its lock.
     lent: AtomicUsize,
-    /// The pool has no more to lend.
+    /// The pool refused the last loan.
     refused: AtomicBool,
     loan: Mutex<Loan, { Mutexes::Cursors as u8 }>,
 }
@@ -49,7 +49,7 @@ impl Room {
         }
     }
 
-    /// The memory is another now.
+    /// Sets the bytes that need no loan, after a change of the engine's memory.
     pub fn bound(&self, own: usize) {
         self.own.store(own, Ordering::Relaxed);
     }
@@ -59,7 +59,7 @@ impl Room {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Bytes that a cursor's batch may take, which has `held` already.
+    /// The bytes that the batch of a cursor may take that has reserved `held`.
     pub fn share(&self, held: usize) -> usize {
         let lent = match self.refused.load(Ordering::Relaxed) {
             true => self.lent.load(Ordering::Relaxed),
@@ -81,7 +81,7 @@ impl Room {
             if used <= own && self.refused.load(Ordering::Relaxed) {
                 self.refused.store(false, Ordering::Relaxed);
             }
-            // Not at once: the next statement may want it again.
+            // With hysteresis: the next statement may need it again.
             let lent = self.lent.load(Ordering::Acquire);
             if lent > 0 && (used <= own / 2 || used.saturating_sub(own) < lent / 2) {
                 self.give_back();
@@ -111,7 +111,7 @@ impl Room {
     }
 }
 
-/// What one cursor's batches take. Given back with the value.
+/// The reserved bytes of one cursor's buffers. Dropping it uncounts them.
 #[derive(Default)]
 pub struct Account {
     room: Weak<Room>,
@@ -119,7 +119,7 @@ pub struct Account {
 }
 
 impl Account {
-    /// The memory serves a cursor of this engine from now on.
+    /// The buffers serve a cursor of this engine from now on.
     pub fn enter(&mut self, room: &Arc<Room>) {
         if self.room.as_ptr() != Arc::as_ptr(room) {
             let counted = std::mem::take(&mut self.counted);
@@ -130,7 +130,7 @@ impl Account {
     pub fn counted(&self) -> usize {
         self.counted
     }
-    /// So many bytes are reserved now.
+    /// Sets the reserved bytes.
     #[inline]
     pub fn set(&mut self, bytes: usize) {
         if bytes.abs_diff(self.counted) >= LEAST {

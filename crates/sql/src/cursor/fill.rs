@@ -15,10 +15,10 @@ const ROWS_AT_ONCE: usize = 64;
 const COPIES_MAX: usize = 8;
 /// Bytes of the copy of a leaf, with the places of its entries.
 const COPY: usize = 28 << 10;
-/// Where there is no room for copies of leaves, entries are copied one by one: one for so many bytes.
+/// If there is no room for copies of leaves, one entry is copied for each of these bytes.
 const ENTRY: usize = 8 << 10;
 
-/// What a batch may take. It has a row in any case.
+/// The limits of a batch. It has at least one row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Limits {
     rows: usize,
@@ -29,7 +29,7 @@ struct Limits {
 }
 
 impl Limits {
-    /// Of a batch that is to have so many rows and bytes, where its share of the cursors' memory is this.
+    /// The limits of a batch for which the caller asks for at most these rows and bytes, and which has this share of the cursors' memory.
     fn new(rows: usize, bytes: usize, share: usize) -> Limits {
         let rows = rows.max(1);
         match share / COPY {

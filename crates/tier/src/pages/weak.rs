@@ -1,12 +1,12 @@
-//! Weak pins: a page's frame and version, remembered without keeping the page in memory.
+//! Weak pins: references to pages that do not keep the pages in memory.
 //!
-//! A cursor that stays open between calls remembers its leaf so. As long as the page stays in the frame, the way back to it is a pin of that frame
-//! and a look at whose it is; once the page was evicted, or moved to another frame, the weak pin leads nowhere and the page is looked up as
-//! any other. So the number of open cursors takes no frames from anybody.
+//! An open cursor remembers its leaf by a weak pin between calls. While the page stays in its frame, the way back is a pin of that frame and a check
+//! of its page id. Once the page was evicted, or moved to another frame, the weak pin leads nowhere and the page is looked up as any other. So open
+//! cursors hold no frames, however many they are.
 //!
-//! A frame's version moves on when its page changes and when the frame is given to another page, and never goes back. So an equal version proves
-//! that the frame has had the same bytes ever since. A frame that is being evicted still has the version that it had: whoever compares without a pin
-//! asks first that the frame is `Ready`, for a page that is evicted can be loaded, and changed, elsewhere before the version moves on.
+//! A frame's version increases when its page changes and when the frame is given to another page; it never decreases. So an equal version proves that
+//! the frame has held the same bytes ever since. A frame keeps its version while its page is being evicted, and the page can already be loaded and
+//! changed in another frame then. So a comparison without a pin first checks that the frame is `Ready`.
 
 use super::{Pages, ReadGuard};
 use crate::frame::{FrameNo, State};
@@ -14,7 +14,7 @@ use crate::page::PageId;
 use crate::planted;
 use std::sync::atomic::Ordering;
 
-/// A page as it was read: where, and at which version. Keeps nothing.
+/// The frame and the version in which a page was read. It does not keep the page in memory.
 #[derive(Clone, Copy, Debug)]
 pub struct WeakPin {
     id: PageId,
@@ -29,31 +29,30 @@ impl WeakPin {
 }
 
 impl ReadGuard<'_> {
-    /// The page as it is now.
+    /// A weak pin of the page in its current version.
     #[inline]
     pub fn weak(&self) -> WeakPin {
         WeakPin { id: self.id(), no: self.no, version: self.version() }
     }
-    /// Whether nothing changed since, and the page has not left the frame.
+    /// Whether the page is in the same frame and version as the weak pin names.
     #[inline]
-    pub fn is_as(&self, weak: &WeakPin) -> bool {
+    pub fn matches(&self, weak: &WeakPin) -> bool {
         self.no == weak.no && self.version() == weak.version
     }
 }
 
 impl Pages {
-    /// The page under a shared latch if it is in the frame that it was in, changed or not. Waits for the latch only.
+    /// The page under a shared latch if it is still in its frame, changed or not. Waits for the latch only.
     #[inline]
     pub fn read_weak(&self, weak: &WeakPin) -> Option<ReadGuard<'_>> {
         let pinned = self.pool.frame(weak.no).try_pin_as(weak.id);
         pinned.then(|| ReadGuard::new(&self.pool, weak.no, true))
     }
-    /// Whether the page is in the frame that it was in and nothing of it has changed, without a pin or a latch: it was so at some moment
-    /// during the call.
+    /// Whether the page is still in its frame and unchanged, without a pin or a latch. The answer was true at some moment during the call.
     #[inline]
-    pub fn is_as(&self, weak: &WeakPin) -> bool {
+    pub fn is_unchanged(&self, weak: &WeakPin) -> bool {
         let frame = self.pool.frame(weak.no);
-        // In this order: a frame that is `Ready` for another page, or anew, has another version by then.
+        // The order matters: a frame that became `Ready` again since the weak pin was taken has a higher version by then.
         let is_ready = frame.state() == State::Ready || planted::LEAVING_FRAME_TRUSTED.on();
         is_ready && frame.version.load(Ordering::Acquire) == weak.version
     }
@@ -95,9 +94,9 @@ mod tests {
         (0..2).for_each(|page| create(&pages, page));
         let weak = weak(&pages, 0);
         bump(&pages, 1);
-        assert!(pages.is_as(&weak));
+        assert!(pages.is_unchanged(&weak));
         let guard = pages.read_weak(&weak).unwrap();
-        assert!(guard.id() == id(0) && guard.is_as(&weak));
+        assert!(guard.id() == id(0) && guard.matches(&weak));
     }
 
     #[test]
@@ -106,9 +105,9 @@ mod tests {
         create(&pages, 0);
         let weak = weak(&pages, 0);
         bump(&pages, 0);
-        assert!(!pages.is_as(&weak));
+        assert!(!pages.is_unchanged(&weak));
         let guard = pages.read_weak(&weak).unwrap();
-        assert!(guard.page().u64(AT) == 1 && !guard.is_as(&weak));
+        assert!(guard.page().u64(AT) == 1 && !guard.matches(&weak));
     }
 
     #[test]
@@ -119,12 +118,14 @@ mod tests {
         flush_all(&pages, &below);
         while pages.pool().evict_one() {}
         assert_eq!(pages.pool().free_frames(), 16, "nothing is kept in memory");
-        assert!(weaks.iter().all(|weak| !pages.is_as(weak) && pages.read_weak(weak).is_none()));
-        // Back, in whatever frame, unchanged: but nobody knows that.
+        assert!(weaks.iter().all(|weak| !pages.is_unchanged(weak) && pages.read_weak(weak).is_none()));
+        // Loaded again, unchanged, in some frame: the weak pins do not match, because their frames have other versions.
         for weak in &weaks {
             drop(pages.read(weak.id(), Access::Normal).unwrap());
-            assert!(!pages.is_as(weak));
-            assert!(pages.read_weak(weak).is_none_or(|guard| guard.id() == weak.id() && !guard.is_as(weak)));
+            assert!(!pages.is_unchanged(weak));
+            assert!(
+                pages.read_weak(weak).is_none_or(|guard| guard.id() == weak.id() && !guard.matches(weak))
+            );
         }
     }
 }

@@ -251,17 +251,17 @@ fn seen_before_it_leaves() {
     assert_eq!((rig.read(0), rig.read(50)), (1, 0));
 }
 
-/// Whoever remembers a page by a weak pin looks whether it is as it was while the page is evicted, loaded elsewhere and changed there.
+/// A weak pin is checked while its page is evicted, loaded into another frame and changed there.
 fn remembered_while_it_leaves() {
     let rig = Rig::new();
     let weak = rig.pages.read(id(0), Access::Scan).unwrap().weak();
     rig.run(vec![
         Box::new(move |rig| {
             let value = rig.read(0);
-            assert!(!rig.pages.is_as(&weak) || value == 0, "a changed page is as it was");
+            assert!(!rig.pages.is_unchanged(&weak) || value == 0, "a changed page is as it was");
             if let Some(guard) = rig.pages.read_weak(&weak) {
                 assert_eq!(guard.page().id(), id(0));
-                assert!(!guard.is_as(&weak) || guard.page().u64(AT) == 0);
+                assert!(!guard.matches(&weak) || guard.page().u64(AT) == 0);
             }
         }),
         Box::new(|rig| rig.bump(0)),

@@ -9,14 +9,14 @@ use terrace_tier::pages::ReadGuard;
 use terrace_tier::pool::Access;
 
 impl Place {
-    /// The leaf under its latch, if it is in the frame that it was in, and whether it is as it was.
+    /// The leaf under its latch, if it is still in its frame, and whether it is unchanged.
     #[inline]
     fn leaf_now<'t>(&self, tree: &'t Tree, access: Access) -> Option<(ReadGuard<'t>, bool)> {
         if planted::LOST_PLACE_TRUSTED.on() {
             return Some((tree.pages.read(self.leaf.id(), access).ok()?, true));
         }
         let guard = tree.pages.read_weak(&self.leaf)?;
-        let is_same = guard.is_as(&self.leaf);
+        let is_same = guard.matches(&self.leaf);
         Some((guard, is_same))
     }
 }
