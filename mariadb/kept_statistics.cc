@@ -57,13 +57,10 @@ public:
   void commit(bool durable)
   {
     terrace_ticket *ticket= nullptr;
-    if (terrace_txn_commit(txn, &ticket))
+    if (terrace_txn_commit(txn, durable ? &ticket : nullptr))
       return;
     ended= true;
-    if (durable)
-      terrace_ticket_wait(ticket);
-    else
-      terrace_ticket_close(ticket);
+    terrace_ticket_wait(ticket);
   }
 
   terrace_table *table= nullptr;

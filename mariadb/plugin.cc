@@ -176,10 +176,21 @@ ENGINE_PRICE(price_object, "Dollars for a GB in the object store for a month");
 ENGINE_PRICE(price_puts, "Dollars for a thousand PUT requests to the object store");
 ENGINE_PRICE(price_gets, "Dollars for a thousand GET requests to the object store");
 
+/** With 1 nobody is answered with what a crash can undo; with the others what is committed is seen at once. */
+static void set_flush_log(THD *, st_mysql_sys_var *, void *to, const void *from)
+{
+  const ulong value= *static_cast<const ulong *>(from);
+  // What was committed before is durable before the variable says so.
+  if (terrace_engine_set_durable_reads(engine, value == FLUSH_AT_COMMIT))
+    sql_print_warning("Terrace: what was committed while terrace_flush_log_at_trx_commit was %lu may not be durable: %s",
+                      flush_log_at_trx_commit, last_message().c_str());
+  *static_cast<ulong *>(to)= value;
+}
+
 static MYSQL_SYSVAR_ULONG(flush_log_at_trx_commit, flush_log_at_trx_commit, PLUGIN_VAR_RQCMDARG,
-                          "1: a commit returns when it is durable; 2: when it is written, and survives the end of the server, but not the machine's for about "
-                          "a second; 0: at once, and either may lose about the last second",
-                          nullptr, nullptr, FLUSH_AT_COMMIT, 0, 2, 0);
+                          "1: a commit returns, and is seen by others, when it is durable; 2: when it is written, and survives the end of the server, but not the "
+                          "machine's for about a second; 0: at once, and either may lose about the last second",
+                          nullptr, set_flush_log, FLUSH_AT_COMMIT, 0, 2, 0);
 static const ulonglong LOCK_WAIT_DEFAULT= 50000;
 static MYSQL_THDVAR_ULONGLONG(lock_wait_timeout_ms, PLUGIN_VAR_RQCMDARG,
                               "Milliseconds to wait for a row lock. 50000, the default: as long as innodb_lock_wait_timeout says",
@@ -456,6 +467,7 @@ static int start(void *place)
   terrace_engine_settings(engine, take_setting, nullptr);
   terrace_engine_texts(engine, take_text, nullptr);
   terrace_engine_notes(engine, tell_overruled, nullptr);
+  terrace_engine_set_durable_reads(engine, flush_log_at_trx_commit == FLUSH_AT_COMMIT);
   terrace_engine_set_bypass(engine, bypass);
   terrace_engine_set_bypass_from(engine, bypass_from);
   terrace_engine_set_write_policy(engine, static_cast<uint8_t>(write_policy + 1));

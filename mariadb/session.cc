@@ -51,10 +51,43 @@ Session *Session::of(THD *thd)
   return session;
 }
 
+/**
+  Whether what the statement reads goes to the client, or may. A statement that only changes rows tells how many they were, and that before its
+  transaction has ended.
+*/
+static bool tells_rows(THD *thd)
+{
+  if (thd->slave_thread)
+    return false;
+  switch (thd_sql_command(thd)) {
+  case SQLCOM_INSERT:
+  case SQLCOM_INSERT_SELECT:
+  case SQLCOM_REPLACE:
+  case SQLCOM_REPLACE_SELECT:
+  case SQLCOM_UPDATE:
+  case SQLCOM_UPDATE_MULTI:
+  case SQLCOM_DELETE:
+  case SQLCOM_DELETE_MULTI:
+  case SQLCOM_LOAD:
+    return thd->lex->has_returning();
+  default:
+    return true;
+  }
+}
+
+int Session::settle_seen()
+{
+  const int32_t code= txn ? terrace_txn_settle(txn) : TERRACE_OK;
+  if (code)
+    report_error(code, "what was read may not be durable");
+  return code ? 1 : 0;
+}
+
 int Session::begin(THD *thd)
 {
   level= isolation_of(thd);
   strict= one_way= false;
+  tells= true;
   seen_ends= Writers::now();
   bool same= false;
   int32_t code= idle ? terrace_txn_begin_again(idle, level, &same) : terrace_txn_begin(engine, level, &txn);
@@ -67,6 +100,9 @@ int Session::begin(THD *thd)
   }
   if (thd_need_wait_reports(thd))
     terrace_txn_set_owner(txn, thd);
+  // A worker of parallel replication starts when what it builds on is committed, but perhaps not durable.
+  if (thd->slave_thread)
+    terrace_txn_set_views_of_all(txn, true);
   if (same)
     return 0;
   terrace_txn_set_connection(txn, thd->thread_id);
@@ -273,6 +309,8 @@ int Session::enter(THD *thd)
     trans_register_ha(thd, true, hton, 0);
   if (strict != snapshot_isolation(thd))
     terrace_txn_set_strict(txn, strict= !strict);
+  if (tells != tells_rows(thd))
+    terrace_txn_set_tells(txn, tells= !tells);
   if (one_way != thd->transaction->all.modified_non_trans_table)
     terrace_txn_set_one_way(txn, one_way= !one_way);
   int32_t code= terrace_txn_statement_begin(txn);
@@ -345,7 +383,7 @@ struct Calls
       session->take_reads();
       session->tell_rows();
       session->let_view_go();
-      return 0;
+      return session->tells ? session->settle_seen() : 0;
     }
     if (session->xa)
       session->take_xa();
@@ -398,7 +436,9 @@ struct Calls
     if (!is_whole(thd, all) || !session->txn)
       return;
     session->ordered= true;
-    session->ordered_code= terrace_txn_commit(session->txn, &session->ticket);
+    // XA PREPARE's name is nothing that the binary log decides after a crash.
+    session->ordered_code= session->in_phases && !session->xa ? terrace_txn_commit_decided(session->txn, &session->ticket)
+                                                              : terrace_txn_commit(session->txn, &session->ticket);
     if (session->ordered_code)
       session->ordered_message= last_message();
   }
@@ -417,6 +457,8 @@ struct Calls
       int32_t code= terrace_txn_rollback(session->txn);
       if (code)
         report_error(code, "the rollback goes on in the background, and what the transaction changed stays locked until then");
+      // An error that the client is told of may come from what was seen. If the log has failed, so has more than this.
+      terrace_txn_settle(session->txn);
       session->ended();
       return code ? 1 : 0;
     }
@@ -426,7 +468,9 @@ struct Calls
     session->take_reads();
     session->tell_rows();
     session->version= session->version_before;
-    return undone(thd, code);
+    const int error= undone(thd, code);
+    terrace_txn_settle(session->txn);
+    return error;
   }
 
   /** What is undone in part can only be undone whole. */
@@ -559,7 +603,8 @@ struct Calls
                    "Terrace: WITH CONSISTENT SNAPSHOT is ignored at READ UNCOMMITTED isolation level.");
       return 0;
     }
-    return map_error(thd, terrace_txn_open_view(session->txn));
+    // With a binary log the server holds the commits back meanwhile: the view is that of its position.
+    return map_error(thd, terrace_txn_open_view_of_all(session->txn));
   }
 
   static void kill_query(handlerton *, THD *thd, enum thd_kill_levels)

@@ -12,6 +12,11 @@
   commit, which has nothing left to wait for: if the server crashes, the binary log decides, and recover() hands the prepared
   transaction over.
 
+  With terrace_flush_log_at_trx_commit=1 nobody is answered with a commit that a crash can undo. Views hold durable commits only; a commit that the
+  binary log has is durable, for it is prepared durably. A read under locks waits for the commits that it has seen before it returns a row. A
+  statement that only changes rows doesn't wait: what it has seen is waited for when it fails, before the next statement that reads, and by the
+  commit or rollback.
+
   KILL: kill_query comes from another thread. It finds the transaction's cancel handle under the session's mutex, which
   the owner takes only when that changes: a session's transactions follow one another in one handle, as a rule. What the
   session waits for outside of its transaction has handles of its own (heard.h).
@@ -125,6 +130,8 @@ private:
   friend struct Calls;
   friend void let_go_of_prepared(const std::string &name);
   int begin(THD *thd);
+  /** What the transaction has seen is durable, or an error is reported. */
+  int settle_seen();
   /** XA PREPARE has come to its end: of a transaction of this name, or of one that has changed nothing. */
   void note_xa_prepared(const std::string &name);
   /** The transaction that the connection prepared is no longer its own: it waits for its name; if it changed nothing, it is over. */
@@ -152,6 +159,7 @@ private:
   std::string xa_name;                  // empty: it had changed nothing
   bool patient= false;                  // the transaction knows how long the statement waits for locks
   bool strict= false;                   // terrace_snapshot_isolation, as the transaction has it
+  bool tells= true;                     // what the statement reads goes to the client
   bool one_way= false;                  // it changed a table of an engine without transactions
   terrace_ticket *ticket= nullptr;
   int32_t ordered_code= TERRACE_OK;

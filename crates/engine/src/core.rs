@@ -31,6 +31,8 @@ pub struct TxnCounters {
     pub begun: AtomicU64,
     pub committed: AtomicU64,
     pub rolled_back: AtomicU64,
+    /// How often a read waited for the log, until what it had seen, or was to see, was durable.
+    pub read_log_waits: AtomicU64,
     pub purged: AtomicU64,
     /// Rows and entries that loads have sorted before they inserted them beside others.
     pub sorted: AtomicU64,
@@ -173,7 +175,14 @@ impl Core {
         self.history.lock().first_csn()
     }
 
-    /// Wakes purge after a commit that is published, but not for each one: the first that waits, then
+    /// Views take the commit now, as they did not when it was made: wakes purge if it waits for this one.
+    pub fn wake_purge_of_first(&self, csn: u64) {
+        if self.next_past() == Some(csn) {
+            self.purge_wanted.notify();
+        }
+    }
+
+    /// Wakes purge after a commit, but not for each one: the first that waits, then
     /// whenever a batch has come together. In between purge looks by itself.
     pub fn wake_purge(&self, csn: u64) {
         let (first, many) = {

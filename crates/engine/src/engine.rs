@@ -58,7 +58,8 @@ impl Engine {
         let recovered = read_streams(&streams, found)?;
         let bound = storage.checkpointer.superblock().transactions;
         let bound = if crate::planted::ID_REUSED.on() { 0 } else { bound };
-        let ids = Ids::new(bound.max(recovered.highest), catalog.seen_by_all());
+        let redo = storage.pages.redo().clone();
+        let ids = Ids::new(bound.max(recovered.highest), catalog.seen_by_all(), redo);
         let locks = Locks::of(storage.world.clone(), &config, storage.pages.pool());
         let left = recovered.unfinished.iter().chain(recovered.prepared.iter().map(|(_, l)| l));
         left.for_each(|one| ids.revive(one.id()));
@@ -143,6 +144,13 @@ impl Engine {
 
     pub fn begin(&self, isolation: Isolation) -> Arc<Txn> {
         Txn::begin(&self.core, isolation)
+    }
+
+    /// From now on views, and answers to reads under locks, hold only commits that are durable, and a ticket's wait includes that they hold
+    /// that commit; or, as at first, all that is committed. With true everything committed so far is durable on return. Not of temporary tables.
+    pub fn set_durable_reads(&self, on: bool) -> Result<()> {
+        self.core.ids.set_durable(on);
+        if on { self.make_durable() } else { Ok(()) }
     }
 
     /// Everything committed so far is durable on return.

@@ -16,6 +16,10 @@ pub static HALF_RANGE_KEPT: Switch = Switch::new();
 pub static PENDING_REDO_PASSED: Switch = Switch::new();
 /// A sync does not pad: the next write goes on in a block that holds acknowledged records.
 pub static BLOCK_REWRITTEN: Switch = Switch::new();
+/// Views take commits that are not durable yet, and readers under locks do not wait for them.
+pub static SEEN_BEFORE_DURABLE: Switch = Switch::new();
+/// Readers under locks do not wait for the commits that they have seen.
+pub static LOCKED_READ_NOT_WAITED: Switch = Switch::new();
 /// A commit's ticket does not wait for the log.
 pub static TICKET_NOT_WAITED: Switch = Switch::new();
 /// The checkpoint passes dirty pages.

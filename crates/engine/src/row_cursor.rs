@@ -469,8 +469,17 @@ impl Cursor {
         Ok(seen)
     }
 
+    /// Goes on in the direction until there is something to see, and until it may be told.
+    fn settle(&mut self, valid: bool, backward: bool) -> Result<bool> {
+        let found = self.find(valid, backward);
+        if self.lock != Lock::None {
+            self.txn.tell()?;
+        }
+        found
+    }
+
     /// Goes on in the direction until there is something to see.
-    fn settle(&mut self, mut valid: bool, backward: bool) -> Result<bool> {
+    fn find(&mut self, mut valid: bool, backward: bool) -> Result<bool> {
         self.taken = Taken::default();
         self.has_row = false;
         self.in_place = false;

@@ -69,7 +69,7 @@ impl Core {
         let catalog = Catalog::open_temporary(pages, Arc::new(Codecs::new(config.compression)))?;
         let (streams, _) = Streams::open(pages, SpaceId::TEMPORARY_UNDO)?;
         let locks = Locks::of(storage.world.clone(), &storage.in_force(), storage.pages.pool());
-        let ids = Ids::new(1, catalog.seen_by_all());
+        let ids = Ids::new(1, catalog.seen_by_all(), pages.redo().clone());
         let core = Arc::new(Core::new(storage, config, ids, locks, streams, catalog));
         core.bypass.store(false, Ordering::Relaxed); // to the volume's slab; what it would pass by costs nothing here
         // Both or none: a worker of a core that is given up would go on over what the next one has.

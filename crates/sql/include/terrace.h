@@ -709,6 +709,11 @@ int32_t terrace_engine_resize(const terrace_engine *engine,
                               terrace_stop_fn stop,
                               void *context);
 
+// Whether from here on reads are answered with durable commits only, and a commit is visible to others when its ticket says so. Not so at the
+// start. With `on`, everything committed so far is durable when it returns.
+int32_t terrace_engine_set_durable_reads(const terrace_engine *engine,
+                                         bool on);
+
 // Whether pages that are built in bulk pass by the log and memory, straight to the volume (they do at the start). It counts for
 // what begins from here on.
 int32_t terrace_engine_set_bypass(const terrace_engine *engine,
@@ -987,6 +992,23 @@ int32_t terrace_txn_statement_rollback(terrace_txn *txn);
 // Fixes the view of a REPEATABLE READ transaction now (START TRANSACTION WITH CONSISTENT SNAPSHOT).
 int32_t terrace_txn_open_view(terrace_txn *txn);
 
+// As `terrace_txn_open_view`, with all that is committed by now: with durable reads it waits until that is durable.
+int32_t terrace_txn_open_view_of_all(terrace_txn *txn);
+
+// Whether from now on views hold all that was committed before they are opened, for which they wait. For a replica, which applies what
+// follows on it. Not so when the transaction begins.
+void terrace_txn_set_views_of_all(terrace_txn *txn,
+                                  bool on);
+
+// Whether from now on what the transaction reads is told to the client before the transaction ends; so it is when the transaction begins. With
+// durable reads a read under locks then returns when the commits that it has seen are durable. If not, `terrace_txn_settle` waits for them, or
+// the commit.
+void terrace_txn_set_tells(terrace_txn *txn,
+                           bool on);
+
+// With durable reads, waits until the commits that the transaction has seen under locks are durable. Also of one that has ended.
+int32_t terrace_txn_settle(terrace_txn *txn);
+
 // How long this transaction waits for a row lock, in milliseconds; 0 is not at all.
 int32_t terrace_txn_set_lock_wait(terrace_txn *txn, uint64_t milliseconds);
 
@@ -1017,10 +1039,15 @@ int32_t terrace_txn_rollback_to(terrace_txn *txn, const terrace_savepoint *savep
 // Frees the handle; null is fine.
 void terrace_savepoint_close(terrace_savepoint *savepoint);
 
-// Commits: others see the changes. Durable when the ticket says so; `*out` may be null if there is nothing to wait
-// for. With `out` null nobody waits. On an error the transaction is still open.
+// Commits: others see the changes, with durable reads when the ticket says so. Durable when the ticket says so; `*out` may be null if there is
+// nothing to wait for. With `out` null nobody waits. On an error the transaction is still open.
 int32_t terrace_txn_commit(terrace_txn *txn,
                            terrace_ticket **out);
+
+// As `terrace_txn_commit`, of a transaction that the binary log has, durably: a crash finds it prepared, and commits it. `terrace_ticket_close`
+// has then no commit to wait for that is not durable, but those before it in the log.
+int32_t terrace_txn_commit_decided(terrace_txn *txn,
+                                   terrace_ticket **out);
 
 // Waits until the commit is durable, and frees the ticket, whatever is returned. Null is fine.
 int32_t terrace_ticket_wait(terrace_ticket *ticket);
@@ -1029,8 +1056,8 @@ int32_t terrace_ticket_wait(terrace_ticket *ticket);
 // about a second later.
 int32_t terrace_ticket_wait_written(terrace_ticket *ticket);
 
-// Frees the ticket without waiting for the volume; null is fine. Who made changes while the object buffer was nearly full waits a moment, as
-// `terrace_ticket_wait` does, too.
+// Frees the ticket without waiting for the volume, but with durable reads until others see the commit; null is fine. Whoever made changes while
+// the object buffer was nearly full waits a moment, as `terrace_ticket_wait` does, too.
 void terrace_ticket_close(terrace_ticket *ticket);
 
 // Undoes everything and ends the transaction. After an error of the store, the volume or the log it has ended too, and is undone in the background.

@@ -287,6 +287,20 @@ pub unsafe extern "C" fn terrace_engine_resize(
     })
 }
 
+/// Whether from here on reads are answered with durable commits only, and a commit is visible to others when its ticket says so. Not so at the
+/// start. With `on`, everything committed so far is durable when it returns.
+///
+/// # Safety
+/// `engine` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_engine_set_durable_reads(engine: *const TerraceEngine, on: bool) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { &*engine }.engine.set_durable_reads(on)?;
+        Ok(Code::Ok)
+    })
+}
+
 /// Whether pages that are built in bulk pass by the log and memory, straight to the volume (they do at the start). It counts for
 /// what begins from here on.
 ///

@@ -203,6 +203,61 @@ pub unsafe extern "C" fn terrace_txn_open_view(txn: *mut TerraceTxn) -> i32 {
     })
 }
 
+/// As `terrace_txn_open_view`, with all that is committed by now: with durable reads it waits until that is durable.
+///
+/// # Safety
+/// `txn` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_txn_open_view_of_all(txn: *mut TerraceTxn) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { &*txn }.txn.open_view_of_all();
+        Ok(Code::Ok)
+    })
+}
+
+/// Whether from now on views hold all that was committed before they are opened, for which they wait. For a replica, which applies what
+/// follows on it. Not so when the transaction begins.
+///
+/// # Safety
+/// `txn` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_txn_set_views_of_all(txn: *mut TerraceTxn, on: bool) {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { &*txn }.txn.set_views_of_all(on);
+        Ok(Code::Ok)
+    });
+}
+
+/// Whether from now on what the transaction reads is told to the client before the transaction ends; so it is when the transaction begins. With
+/// durable reads a read under locks then returns when the commits that it has seen are durable. If not, `terrace_txn_settle` waits for them, or
+/// the commit.
+///
+/// # Safety
+/// `txn` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_txn_set_tells(txn: *mut TerraceTxn, on: bool) {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { &*txn }.txn.set_tells(on);
+        Ok(Code::Ok)
+    });
+}
+
+/// With durable reads, waits until the commits that the transaction has seen under locks are durable. Also of one that has ended.
+///
+/// # Safety
+/// `txn` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_txn_settle(txn: *mut TerraceTxn) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { &*txn }.txn.settle()?;
+        Ok(Code::Ok)
+    })
+}
+
 /// How long this transaction waits for a row lock, in milliseconds; 0 is not at all.
 ///
 /// # Safety
@@ -313,27 +368,50 @@ pub unsafe extern "C" fn terrace_savepoint_close(savepoint: *mut TerraceSavepoin
     }
 }
 
-/// Commits: others see the changes. Durable when the ticket says so; `*out` may be null if there is nothing to wait
-/// for. With `out` null nobody waits. On an error the transaction is still open.
+/// Commits: others see the changes, with durable reads when the ticket says so. Durable when the ticket says so; `*out` may be null if there is
+/// nothing to wait for. With `out` null nobody waits. On an error the transaction is still open.
 ///
 /// # Safety
 /// `txn` is open, `out` is null or valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn terrace_txn_commit(txn: *mut TerraceTxn, out: *mut *mut TerraceTicket) -> i32 {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let ticket = (*txn).txn.commit()?;
-            (*txn).xid = None;
-            if !out.is_null() {
-                *out = match ticket.is_nothing() {
-                    true => std::ptr::null_mut(),
-                    false => Box::into_raw(Box::new(TerraceTicket { ticket })),
-                };
-            }
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { commit(txn, out, Txn::commit) })
+}
+
+/// As `terrace_txn_commit`, of a transaction that the binary log has, durably: a crash finds it prepared, and commits it. `terrace_ticket_close`
+/// has then no commit to wait for that is not durable, but those before it in the log.
+///
+/// # Safety
+/// As `terrace_txn_commit`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_txn_commit_decided(
+    txn: *mut TerraceTxn,
+    out: *mut *mut TerraceTicket,
+) -> i32 {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { commit(txn, out, Txn::commit_decided) })
+}
+
+/// # Safety
+/// As `terrace_txn_commit`.
+unsafe fn commit(
+    txn: *mut TerraceTxn,
+    out: *mut *mut TerraceTicket,
+    commit: impl FnOnce(&Txn) -> terrace_engine::Result<Ticket>,
+) -> Result<Code> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let ticket = commit(&(*txn).txn)?;
+        (*txn).xid = None;
+        if !out.is_null() {
+            *out = match ticket.is_nothing() {
+                true => std::ptr::null_mut(),
+                false => Box::into_raw(Box::new(TerraceTicket { ticket })),
+            };
         }
-        Ok(Code::Ok)
-    })
+    }
+    Ok(Code::Ok)
 }
 
 /// Waits until the commit is durable, and frees the ticket, whatever is returned. Null is fine.
@@ -369,8 +447,8 @@ pub unsafe extern "C" fn terrace_ticket_wait_written(ticket: *mut TerraceTicket)
     })
 }
 
-/// Frees the ticket without waiting for the volume; null is fine. Who made changes while the object buffer was nearly full waits a moment, as
-/// `terrace_ticket_wait` does, too.
+/// Frees the ticket without waiting for the volume, but with durable reads until others see the commit; null is fine. Whoever made changes while
+/// the object buffer was nearly full waits a moment, as `terrace_ticket_wait` does, too.
 ///
 /// # Safety
 /// As `terrace_ticket_wait`.
@@ -379,6 +457,8 @@ pub unsafe extern "C" fn terrace_ticket_close(ticket: *mut TerraceTicket) {
     if !ticket.is_null() {
         // SAFETY: the caller's promise.
         let ticket = unsafe { Box::from_raw(ticket) };
+        // If the log has failed nobody sees it before the next start.
+        let _ = ticket.ticket.wait_seen();
         ticket.ticket.keep_pace();
     }
 }

@@ -382,6 +382,9 @@ impl Alteration {
             told.iter().for_each(|(key, txn)| self.watch.add_found(key, *txn));
             waited?;
         }
+        if last {
+            self.core.ids.see_all()?;
+        }
         // The view first: a change that it does not see is told by now, or by a transaction that goes on.
         let view = Txn::begin(&self.core, Isolation::RepeatableRead);
         view.open_view();

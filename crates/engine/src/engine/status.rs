@@ -179,6 +179,8 @@ impl Engine {
             ("transactions_begun", get(&core.counters.begun)),
             ("transactions_committed", get(&core.counters.committed)),
             ("transactions_rolled_back", get(&core.counters.rolled_back)),
+            ("commits_not_visible", core.ids.unseen()),
+            ("read_log_waits", get(&core.counters.read_log_waits)),
             ("rollbacks_left", rollbacks_left),
             ("purge_transactions", get(&core.counters.purged)),
             ("purge_unreadable", get(&core.purging.count)),

@@ -64,7 +64,9 @@ impl Cursor {
             return Ok(RowLock::Locked);
         }
         let _scope = self.txn.cancellable();
-        Ok(match self.lock_row_of_entry()? {
+        let look = self.lock_row_of_entry();
+        self.txn.tell()?;
+        Ok(match look? {
             Look::Seen => {
                 self.row_open = false;
                 self.pass_edge();

@@ -106,8 +106,7 @@ impl<'a, D: FnMut(usize, Option<(Head, &[u8])>) -> Result<Act<'a>>> Run for Chan
         let inserts = wanted.value_max.is_some() && parsed.is_none_or(|(head, _)| head.deleted());
         let want = Want { inserts, ..Want::EXCLUSIVE };
         if let Some((head, _)) = parsed
-            && head.txn != me
-            && core.ids.is_active(head.txn)
+            && self.txn.is_others(me, head)
             && !crate::planted::ROW_LOCK_IGNORED.on()
         {
             return Err(Stop::InTheWay(InTheWay::Txn(head.txn), want));

@@ -53,6 +53,7 @@ impl Txn {
         let range = mtr.commit();
         state.appended(bytes.len());
         state.prepared = true;
+        state.prepared_end = range.end;
         state.show_phase(Phase::Prepared);
         Ok(range.end)
     }
@@ -68,9 +69,19 @@ impl Txn {
         }
     }
 
-    /// Commits. Visible to others when it returns, durable when the ticket says so. Of a transaction with large values that is not
-    /// prepared it waits for the volume.
+    /// Commits. Visible to others when it returns, durable when the ticket says so; with durable reads (`Engine::set_durable_reads`) visible
+    /// when the ticket says so, too. Of a transaction with large values that is not prepared it waits for the volume.
     pub fn commit(&self) -> Result<Ticket> {
+        self.commit_by(Decision::Own)
+    }
+
+    /// As `commit`, of a transaction that is prepared and that somebody else has decided durably (the server's binary log): a crash finds it
+    /// prepared and commits it. So with durable reads it is visible as soon as its preparation, and what was committed before it, is durable.
+    pub fn commit_decided(&self) -> Result<Ticket> {
+        self.commit_by(Decision::Outside)
+    }
+
+    fn commit_by(&self, decision: Decision) -> Result<Ticket> {
         let mut state = self.state.lock();
         if state.ended {
             return Err(Error::Invalid("the transaction has ended".into()));
@@ -80,16 +91,16 @@ impl Txn {
             let _shield = terrace_io::cancel::shield();
             self.core.write_through_until(&mut state.unwritten, Some(&self.cancel))?;
         }
-        let mut end = 0;
+        let (mut end, mut number) = (0, self.told.owed());
         if let Some(side) = self.side.get().filter(|side| !side.has_ended()) {
             side.commit()?;
         }
         if state.id != 0 {
-            end = commit_state(&self.core, &mut state)?;
+            (end, number) = commit_state(&self.core, &mut state, decision)?;
         }
         self.finish(&mut state);
         self.core.counters.committed.fetch_add(1, Ordering::Relaxed);
-        Ok(Ticket { core: self.core.clone(), end, owed: state.owed_for_slots })
+        Ok(Ticket { core: self.core.clone(), end, number, owed: state.owed_for_slots })
     }
 
     /// Rolls back.
@@ -166,8 +177,17 @@ impl Drop for Txn {
     }
 }
 
-/// The commit record of a transaction that changed something. Returns the end of its range.
-pub(crate) fn commit_state(core: &Core, state: &mut State) -> Result<Glsn> {
+/// Who decided that a transaction commits, and so what makes that durable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Decision {
+    /// Its commit record does.
+    Own,
+    /// If it is prepared, whoever decided has made it durable.
+    Outside,
+}
+
+/// The commit record of a transaction that changed something. Returns the end of its range, and the commit sequence number.
+pub(crate) fn commit_state(core: &Core, state: &mut State, decision: Decision) -> Result<(Glsn, u64)> {
     state.is_whole()?;
     let (Some(stream), Some(page), Some(begin)) = (&mut state.stream, &state.begin_page, state.begin_mark)
     else {
@@ -186,12 +206,16 @@ pub(crate) fn commit_state(core: &Core, state: &mut State) -> Result<Glsn> {
             core.history.lock().push(Past { csn, stream: stream.number, begin, end }, state.changes);
         }
         let range = mtr.commit();
-        core.ids.committed(state.id, csn);
+        let durable_at = match decision {
+            Decision::Outside if state.prepared_end > 0 => state.prepared_end,
+            _ => range.end,
+        };
+        core.ids.committed(state.id, csn, durable_at);
         (range, csn)
     };
     if forgettable {
         stream.taken_off(state.begin);
     }
     core.wake_purge(csn);
-    Ok(range.end)
+    Ok((range.end, csn))
 }

@@ -7,16 +7,22 @@
 //!
 //! Commit: under `order`, the number is taken, the commit record appended and the number published;
 //! so the log has commits in the order of their numbers, and a view sees all up to its own.
+//!
+//! With [`Ids::set_durable`] a number is published only when the log is durable up to its commit record ([`unseen`]).
 
 mod past;
+mod unseen;
 
 use crate::row::TxnId;
 use hashbrown::HashMap;
 use past::{End, Past};
-use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use terrace_io::lock::{Mutex, Mutexes, RwLock, RwLocks};
+use terrace_tier::page::Glsn;
+use terrace_tier::redo::Redo;
+pub use unseen::Standing;
+use unseen::Views;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fate {
@@ -40,13 +46,17 @@ struct Known {
 
 pub struct Ids {
     next: AtomicU64,
-    /// The newest number that views may take.
+    /// The newest number that views may take. Stored under the lock of `views`.
     published: AtomicU64,
+    /// Whether views take only commits that are durable.
+    durable: AtomicBool,
+    /// Commits that views do not take yet; the length of the queue in `views`.
+    unseen: AtomicU64,
+    redo: Arc<dyn Redo>,
     known: RwLock<Known, { RwLocks::Transactions as u8 }>,
     /// All below are committed and visible to every view, or never were.
     low: Arc<AtomicU64>,
-    /// Open views and how many have each, in order.
-    views: Mutex<VecDeque<(u64, u32)>, { Mutexes::Views as u8 }>,
+    views: Mutex<Views, { Mutexes::Views as u8 }>,
     /// Transactions that ended since [`Ids::settle`] last looked.
     ended: AtomicU64,
     /// The oldest view when [`Ids::settle`] last passed over all that are known.
@@ -55,11 +65,14 @@ pub struct Ids {
 }
 
 impl Ids {
-    /// Numbers go on at `next`. `low` is told below which number every view sees all.
-    pub fn new(next: u64, low: Arc<AtomicU64>) -> Ids {
+    /// Numbers go on at `next`. `low` is told below which number every view sees all. `redo` is the log of the commits.
+    pub fn new(next: u64, low: Arc<AtomicU64>, redo: Arc<dyn Redo>) -> Ids {
         Ids {
             next: AtomicU64::new(next),
             published: AtomicU64::new(next),
+            durable: AtomicBool::new(false),
+            unseen: AtomicU64::new(0),
+            redo,
             known: RwLock::new(Known { fates: HashMap::default(), past: Past::new(next) }),
             low,
             views: Mutex::default(),
@@ -90,29 +103,38 @@ impl Ids {
     pub fn number(&self) -> u64 {
         self.next.fetch_add(1, Ordering::AcqRel) + 1
     }
-    /// The commit record is in the log: views may see it. The caller holds `order`.
-    pub fn committed(&self, id: TxnId, csn: u64) {
-        self.known.write().fates.insert(id, Fate::Committed(csn));
+    /// The commit record is in the log, and no crash can undo the commit once the log is durable up to `end`. The caller holds `order`.
+    pub fn committed(&self, id: TxnId, csn: u64, end: Glsn) {
+        let mut known = self.known.write();
+        // Under the lock: whoever finds that the transaction is not active also finds that views do not take it yet, and no view that takes it
+        // finds it active.
+        self.publish(csn, end);
+        known.fates.insert(id, Fate::Committed(csn));
         self.ended.fetch_add(1, Ordering::Relaxed);
-        self.published.store(csn, Ordering::Release);
     }
-    /// A number that no view has so far, and every one to come has or passes.
+    /// A number that no view has so far, and every one to come has or passes. Waits for the commits that views do not take yet.
     pub fn pass_views(&self) -> u64 {
-        let _order = self.order.lock();
-        let at = self.number();
-        self.published.store(at, Ordering::Release);
+        let at = {
+            let _order = self.order.lock();
+            let at = self.number();
+            self.publish(at, 0);
+            at
+        };
+        // If the log has failed no view comes that far, and nothing can be changed any more.
+        let _ = self.see(at);
         at
     }
     pub fn rolled_back(&self, id: TxnId) {
         let _order = self.order.lock();
         let at = self.number();
-        self.known.write().fates.insert(id, Fate::RolledBack(at));
+        let mut known = self.known.write();
+        self.publish(at, 0);
+        known.fates.insert(id, Fate::RolledBack(at));
         self.ended.fetch_add(1, Ordering::Relaxed);
-        self.published.store(at, Ordering::Release);
     }
 
     pub fn is_active(&self, id: TxnId) -> bool {
-        id >= self.low.load(Ordering::Acquire) && self.known.read().fates.get(&id) == Some(&Fate::Active)
+        self.standing(id) == Standing::Active
     }
 
     /// Whether a view sees what `id` wrote.
@@ -130,39 +152,39 @@ impl Ids {
 
     pub fn open_view(&self) -> u64 {
         let mut views = self.views.lock();
-        let view = self.published.load(Ordering::Acquire);
+        let view = self.advance(&mut views);
         // What is published only grows, so the newest view is the last.
-        match views.back_mut() {
+        match views.open.back_mut() {
             Some((last, count)) if *last == view => *count += 1,
-            _ => views.push_back((view, 1)),
+            _ => views.open.push_back((view, 1)),
         }
         view
     }
     /// Returns the oldest view (see [`Ids::oldest_view`]) if this was older.
     pub fn close_view(&self, view: u64) -> Option<u64> {
         let mut views = self.views.lock();
-        let at = views.binary_search_by_key(&view, |(view, _)| *view).ok()?;
-        views[at].1 -= 1;
-        if views[at].1 > 0 {
+        let at = views.open.binary_search_by_key(&view, |(view, _)| *view).ok()?;
+        views.open[at].1 -= 1;
+        if views.open[at].1 > 0 {
             return None;
         }
-        views.remove(at);
-        let published = self.published.load(Ordering::Acquire);
-        let oldest = views.front().map_or(published, |(view, _)| *view).min(published);
+        views.open.remove(at);
+        let published = self.advance(&mut views);
+        let oldest = views.open.front().map_or(published, |(view, _)| *view).min(published);
         (view < oldest).then_some(oldest)
     }
     /// What every open view, and every one to come, sees at least.
     pub fn oldest_view(&self) -> u64 {
-        let views = self.views.lock();
-        let published = self.published.load(Ordering::Acquire);
-        views.front().map_or(published, |(view, _)| *view).min(published)
+        let mut views = self.views.lock();
+        let published = self.advance(&mut views);
+        views.open.front().map_or(published, |(view, _)| *view).min(published)
     }
     /// The newest number that views may take.
     pub fn published(&self) -> u64 {
         self.published.load(Ordering::Acquire)
     }
     pub fn views(&self) -> usize {
-        self.views.lock().iter().map(|(_, count)| *count as usize).sum()
+        self.views.lock().open.iter().map(|(_, count)| *count as usize).sum()
     }
 
     /// Whether so many transactions ended that [`Ids::settle`] is worth its pass over all that are known.
@@ -187,8 +209,9 @@ impl Ids {
         self.ended.store(0, Ordering::Relaxed);
         // Under the lock: another pass must not know of newer views than this one.
         let (views, published) = {
-            let views = self.views.lock();
-            (views.iter().map(|(view, _)| *view).collect::<Vec<_>>(), self.published.load(Ordering::Acquire))
+            let mut views = self.views.lock();
+            let published = self.advance(&mut views);
+            (views.open.iter().map(|(view, _)| *view).collect::<Vec<_>>(), published)
         };
         let oldest = views.first().copied().unwrap_or(published).min(published);
         let Known { fates, past } = &mut *known;

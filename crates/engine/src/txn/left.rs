@@ -4,7 +4,7 @@
 //! What they changed stays locked until they end. Prepared ones wait for the decision of whoever knows their XID; the others are rolled back in the
 //! background, again and again until it succeeds.
 
-use super::{State, commit_state, rollback};
+use super::{Decision, State, commit_state, rollback};
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::lock::Phase;
@@ -104,7 +104,7 @@ impl Left {
         let end = match self.committed {
             Some(end) => end,
             None => {
-                let end = commit_state(core, &mut self.state)?;
+                let (end, _) = commit_state(core, &mut self.state, Decision::Own)?;
                 self.end(core);
                 *self.committed.insert(end)
             }

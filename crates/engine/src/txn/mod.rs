@@ -6,7 +6,7 @@
 //!
 //! Commit is one mini-transaction: the state in the Begin record, with the commit sequence number. A
 //! transaction that only inserted, within one page of undo, takes its records off instead: nobody
-//! will ask for them. The commit is visible when that is in the log and acknowledged when the log is
+//! will ask for them. The commit is visible when that is in the log, or (`ids::unseen`) durable, and acknowledged when the log is
 //! durable that far ([`Ticket::wait`]).
 
 pub mod cancel;
@@ -26,6 +26,7 @@ mod rollback;
 pub mod rows;
 mod state;
 mod strict;
+mod tell;
 mod ticket;
 
 use crate::core::Core;
@@ -37,11 +38,12 @@ use crate::undo::record::{self, Body, Record};
 use crate::undo::stream::append_log;
 use crate::version::Reader;
 use cancel::Cancel;
-pub(crate) use end::commit_state;
+pub(crate) use end::{Decision, commit_state};
 use hashbrown::HashSet;
 pub(crate) use state::State;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use tell::Told;
 use terrace_io::lock::{Mutex, Mutexes};
 use terrace_tier::page::SpaceId;
 use terrace_tier::redo::Urgency;
@@ -85,6 +87,7 @@ pub struct Txn {
     cancel: Arc<Cancel>,
     /// Has an owner that is told of waits. Set and unset by who runs the transaction.
     owned: AtomicBool,
+    told: Told,
     state: Mutex<State, { Mutexes::Transaction as u8 }>,
     /// Its part in temporary tables, once it has one (`temporary`).
     side: OnceLock<Arc<Txn>>,
@@ -100,6 +103,7 @@ impl Txn {
             isolation,
             cancel: Arc::default(),
             owned: AtomicBool::default(),
+            told: Told::default(),
             state: Mutex::new(state),
             side: OnceLock::new(),
         })
@@ -117,6 +121,7 @@ impl Txn {
             isolation: txn.isolation,
             cancel: txn.cancel.clone(),
             owned: AtomicBool::default(),
+            told: Told::default(),
             state: Mutex::new(State { lock_wait_ms, ended, ..State::default() }),
             side: OnceLock::new(),
         })
@@ -135,6 +140,7 @@ impl Txn {
                 txn.session = core.new_session();
                 txn.isolation = isolation;
                 txn.cancel.clear();
+                txn.told = Told::default();
                 txn.side.take();
                 let state = txn.state.get_mut();
                 let face = state.face.take();
@@ -283,6 +289,7 @@ impl Txn {
 
     /// From here on, consistent reads see what is committed now.
     pub fn open_view(&self) {
+        self.before_view();
         let mut state = self.state.lock();
         if state.view.is_none() {
             state.view = Some(self.core.ids.open_view());
@@ -306,6 +313,9 @@ impl Txn {
     }
     /// Reads what is committed now, whatever the transaction's own view is. What is read is to be fetched in `work`.
     pub(crate) fn with_view_of_now<R>(&self, work: impl FnOnce(Reader) -> R) -> R {
+        if self.waits_before_view() {
+            self.before_view();
+        }
         let me = self.state.lock().id;
         let view = self.core.ids.open_view();
         let result = work(Reader { view: Some(view), me });
@@ -318,6 +328,11 @@ impl Txn {
         let me = state.id;
         if self.isolation == Isolation::ReadUncommitted {
             return Reader { view: None, me };
+        }
+        if state.view.is_none() && self.waits_before_view() {
+            drop(state);
+            self.before_view();
+            state = self.state.lock();
         }
         let view = *state.view.get_or_insert_with(|| self.core.ids.open_view());
         Reader { view: Some(view), me }

@@ -17,7 +17,7 @@ use crate::btree::overflow::{self, By};
 use crate::btree::{MAX_KEY, Tree, TreeError};
 use crate::error::{Error, Result};
 use crate::lock::{InTheWay, Mode, Want};
-use crate::row::{self, Head, TxnId};
+use crate::row::{self, Head};
 use crate::table::Table;
 use crate::version::{Reader, Seen, head_of, seen};
 use apart::{Asked, Opened};
@@ -129,9 +129,12 @@ impl Txn {
         let done = work(&mut state);
         if let Err(error) = done {
             self.rollback_state(&mut state, before)?;
+            drop(state);
+            self.tell()?;
             return Err(error);
         }
-        Ok(())
+        drop(state);
+        self.tell()
     }
 
     /// Waits for purge and for slots, if they are late, as one more change has to.
@@ -321,11 +324,6 @@ impl Txn {
             let head = head_of(value)?;
             Ok(Some((head, self.is_others(state.id, head))))
         })?
-    }
-
-    /// Whether a value was written by another transaction that is active.
-    fn is_others(&self, me: TxnId, head: Head) -> bool {
-        head.txn != me && self.core.ids.is_active(head.txn)
     }
 
     /// Reads the row at `key` into `out`. False if there is none. With a lock: the latest committed

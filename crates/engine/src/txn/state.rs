@@ -8,7 +8,7 @@ use crate::row::TxnId;
 use crate::undo::RollPtr;
 use crate::undo::stream::{Mark, Stream};
 use std::sync::Arc;
-use terrace_tier::page::{PageId, SpaceId};
+use terrace_tier::page::{Glsn, PageId, SpaceId};
 use terrace_tier::pages::Pin;
 
 /// Rows locked from which on each is looked at whether it lies beside the one before: few have locks of their own.
@@ -62,6 +62,8 @@ pub(crate) struct State {
     /// The same while slots are few.
     pub(super) owed_for_slots: u64,
     pub(super) prepared: bool,
+    /// Up to where the log must be durable for that to be durable.
+    pub(super) prepared_end: Glsn,
     /// It began to be rolled back: nothing else can become of it.
     pub(super) rolling_back: bool,
     /// Places to which it was to be undone and is not: it can't be committed.

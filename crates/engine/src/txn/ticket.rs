@@ -1,4 +1,7 @@
-//! When a commit is durable.
+//! When a commit is durable, and visible.
+//!
+//! With durable reads (`ids::unseen`) a commit is visible when it is durable; of a transaction that has changed nothing the ticket waits for the
+//! commits that it has seen under locks.
 
 use crate::core::Core;
 use crate::error::{Error, Result};
@@ -10,19 +13,33 @@ use terrace_tier::redo::LogError;
 pub struct Ticket {
     pub(super) core: Arc<Core>,
     pub(super) end: Glsn,
+    /// Its commit sequence number, or the newest that it has seen under locks.
+    pub(super) number: u64,
     /// What the transaction owes for slots, in nanoseconds.
     pub(super) owed: u64,
 }
 
 impl Ticket {
-    /// Whether there is nothing to wait for: the transaction changed nothing.
+    /// Whether there is nothing to wait for: the transaction changed nothing, and has seen nothing that is not durable.
     pub fn is_nothing(&self) -> bool {
-        self.end == 0
+        self.end == 0 && self.core.ids.is_seen(self.number)
+    }
+
+    /// Waits until others see the commit, as with durable reads they do not at once. `wait` and `wait_written` do so, too.
+    pub fn wait_seen(&self) -> Result<()> {
+        if !self.core.ids.is_seen(self.number) {
+            self.core.ids.see(self.number)?;
+            self.core.wake_purge_of_first(self.number);
+        }
+        Ok(())
     }
 
     pub fn wait(&self) -> Result<()> {
         if self.end > 0 && !crate::planted::TICKET_NOT_WAITED.on() {
             self.core.streams.pages().redo().make_durable(self.end)?;
+            self.wait_seen()?;
+        } else if self.end == 0 {
+            self.wait_seen()?;
         }
         self.keep_pace();
         Ok(())
@@ -34,6 +51,7 @@ impl Ticket {
         if self.end > 0 {
             self.core.streams.pages().redo().make_written(self.end)?;
         }
+        self.wait_seen()?;
         self.keep_pace();
         Ok(())
     }
@@ -48,6 +66,7 @@ impl Ticket {
     /// not shut down it may never be called.
     pub fn then(&self, done: impl FnOnce(Result<()>) + Send + 'static) {
         let promise = move |durable: std::result::Result<(), LogError>| done(durable.map_err(Error::from));
-        self.core.storage.log.when_durable(self.end, Box::new(promise));
+        let end = self.core.ids.seen_at(self.number).map_or(self.end, |seen_at| seen_at.max(self.end));
+        self.core.storage.log.when_durable(end, Box::new(promise));
     }
 }

@@ -24,7 +24,9 @@ impl Txn {
         out: &mut Vec<u8>,
     ) -> Result<bool> {
         let mut value = Vec::new();
-        match self.lock_latest(table, key, mode, &mut value)? {
+        let locked = self.lock_latest(table, key, mode, &mut value);
+        self.tell()?;
+        match locked? {
             Locked::Row(_) => payload(table, &value, Asked::ALL, out, &mut Vec::new()),
             _ => Ok(false),
         }
@@ -45,7 +47,9 @@ impl Txn {
             return Err(Error::Changed(format!("table {}", table.name())));
         }
         let _scope = self.cancellable();
-        Ok(matches!(self.lock_latest(table, key, mode, &mut Vec::new())?, Locked::Row(_)))
+        let locked = self.lock_latest(table, key, mode, &mut Vec::new());
+        self.tell()?;
+        Ok(matches!(locked?, Locked::Row(_)))
     }
 
     fn lock_latest(&self, table: &Table, key: &[u8], mode: Mode, value: &mut Vec<u8>) -> Result<Locked> {
