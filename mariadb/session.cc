@@ -64,12 +64,13 @@ static bool tells_rows(THD *thd)
   case SQLCOM_INSERT_SELECT:
   case SQLCOM_REPLACE:
   case SQLCOM_REPLACE_SELECT:
-  case SQLCOM_UPDATE:
-  case SQLCOM_UPDATE_MULTI:
   case SQLCOM_DELETE:
+    return thd->lex->has_returning();
+  case SQLCOM_UPDATE:                   // what has_returning() looks at are its columns
+  case SQLCOM_UPDATE_MULTI:
   case SQLCOM_DELETE_MULTI:
   case SQLCOM_LOAD:
-    return thd->lex->has_returning();
+    return false;
   default:
     return true;
   }
