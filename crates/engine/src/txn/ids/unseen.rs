@@ -115,7 +115,9 @@ impl Ids {
             return None;
         }
         let mut views = self.views.lock();
-        self.advance(&mut views);
+        if self.advance(&mut views) >= number {
+            return None;
+        }
         let place = views.unseen.partition_point(|entry| entry.number < number);
         views.unseen.get(place).map(|entry| entry.end)
     }
