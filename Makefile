@@ -9,7 +9,8 @@ stop: ## stops the server that `make run` left
 	@scripts/server.sh stop var
 test: ## installs, builds, runs every test
 	@scripts/test.sh
-lint: ## formatting, clippy, how the source tree is divided, and words in documents and scripts
+lint: ## lock files, formatting, clippy, how the source tree is divided, and words in documents and scripts
+	@scripts/locks.sh
 	cargo fmt --all --check
 	python3 scripts/rooms.py --self-test
 	python3 scripts/rooms.py

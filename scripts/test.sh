@@ -8,6 +8,7 @@ cd "$ROOT"
 need sysbench
 export CARGO_NET_RETRY=10
 retry cargo fetch --locked
+"$ROOT/scripts/locks.sh"
 "$ROOT/scripts/python.sh" >/dev/null
 
 # SQL tests wait for disks and for each other more than they compute, so they run in parallel with the crates' tests, several at a time.
