@@ -84,6 +84,12 @@ pub fn head_len(value: &[u8]) -> usize {
     if value.first().is_some_and(|flags| flags & SHORT != 0) { 1 } else { HEAD }
 }
 
+/// The value's head says that its row or entry is deleted.
+#[inline]
+pub fn is_marked(value: &[u8]) -> bool {
+    value.first().is_some_and(|flags| flags & DELETED != 0)
+}
+
 /// A value that everybody sees, and that has no past: its head is short.
 pub fn old_value(rest: &[u8]) -> Vec<u8> {
     [&[SHORT][..], rest].concat()

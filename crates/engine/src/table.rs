@@ -70,6 +70,7 @@ pub struct Estimate {
 
 /// Has a table's trees do with rows and entries what is right for each.
 fn prepare(trees: &[Arc<Tree>], shortener: &Arc<Shortener>) {
+    trees.iter().for_each(|tree| tree.mark_by(crate::row::is_marked));
     trees[0].leave_room_to_grow();
     trees[1..].iter().for_each(|tree| tree.shorten_by(shortener.clone()));
 }
@@ -255,8 +256,7 @@ impl Table {
 
     /// The keys in one leaf of the index, without those of deleted entries: the leaf at this fraction of the tree.
     pub fn sample(&self, index: usize, fraction: f64) -> Result<Vec<Vec<u8>>> {
-        let live = |value: &[u8]| crate::row::Head::decode(value).is_some_and(|(head, _)| !head.deleted());
-        Ok(self.tree(index)?.sample_leaf(fraction, live)?)
+        Ok(self.tree(index)?.sample_leaf(fraction)?)
     }
 
     /// Counts the rows anew, or some of them: what crashes took of the count is put right.

@@ -86,8 +86,12 @@ pub struct Tree {
     pages: Arc<Pages>,
     space: Space,
     root: LastSeen,
-    /// Rows put less rows removed since the header's count was last written.
+    /// Entries put less entries removed since the header's count was last written.
     rows_since: AtomicI64,
+    /// Entries marked deleted, of those that were marked since the tree was opened. Never written to disk: see [`Tree::rows`].
+    marked: AtomicI64,
+    /// Says of a value that its entry is marked deleted.
+    is_marked: OnceLock<fn(&[u8]) -> bool>,
     rows_may_grow: AtomicBool,
     shortener: OnceLock<Arc<dyn Shorten>>,
     pub counters: TreeCounters,
@@ -110,6 +114,8 @@ impl Tree {
             root: LastSeen::new(space.page_id(ROOT_PAGE)),
             space,
             rows_since: AtomicI64::new(0),
+            marked: AtomicI64::new(0),
+            is_marked: OnceLock::new(),
             rows_may_grow: AtomicBool::new(false),
             shortener: OnceLock::new(),
             counters: TreeCounters::default(),
@@ -128,8 +134,38 @@ impl Tree {
         &self.pages
     }
 
-    /// Rows, about: exact but for what a crash took of the count since the last structure change.
+    /// From now on entries whose value `is_marked` says yes to are marked deleted, and are no rows.
+    pub fn mark_by(&self, is_marked: fn(&[u8]) -> bool) {
+        let _ = self.is_marked.set(is_marked);
+    }
+
+    fn is_marked(&self, value: &[u8]) -> bool {
+        self.is_marked.get().is_some_and(|is_marked| is_marked(value))
+    }
+
+    /// Rows, about: the entries less those marked deleted. Of entries that were marked before the tree was opened the number is unknown: they count
+    /// until purge removes them, and then the count is right.
     pub fn rows(&self) -> u64 {
+        self.entries().saturating_sub(self.marked())
+    }
+
+    fn marked(&self) -> u64 {
+        self.marked.load(Ordering::Relaxed).max(0) as u64
+    }
+
+    /// Counts entries that were put or removed, and those that were marked deleted, or whose marks have gone.
+    fn count_changed(&self, entries: i64, marked: i64) {
+        if entries != 0 {
+            self.rows_since.fetch_add(entries, Ordering::Relaxed);
+        }
+        // A mark that was never counted has gone: it is not to be set off against those that come.
+        if marked != 0 && self.marked.fetch_add(marked, Ordering::Relaxed) + marked < 0 {
+            self.marked.fetch_max(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Entries, about: exact but for what a crash took of the count since the last structure change.
+    fn entries(&self) -> u64 {
         let (written, since) = (self.space.counts().rows, self.rows_since.load(Ordering::Relaxed));
         let rows = written as i64 + since;
         if rows < 0 {

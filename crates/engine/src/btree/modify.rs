@@ -94,8 +94,9 @@ pub struct Spot<'m, 'p> {
     pub(super) key: &'m [u8],
     pub(super) place: Place,
     pub(super) value_max: Option<usize>,
-    /// More of them than there were.
+    /// More of them than there were: entries, and those marked deleted.
     pub(super) rows: i64,
+    pub(super) marked: i64,
     /// The leaves in which the next key was looked for.
     pub(super) right_of_leaf: SmallVec<[ReadGuard<'m>; 1]>,
 }
@@ -161,6 +162,7 @@ impl<'p> Spot<'_, 'p> {
         let planned = self.value_max.max(self.value().map(<[u8]>::len));
         let is_planned = planned.is_some_and(|max| value.len() <= max) || self.fits(value.len());
         assert!(is_planned, "{} bytes, planned {planned:?}", value.len());
+        self.marked += self.marks(value);
         let mut page = self.mtr.page_mut(self.leaf);
         if self.place.found {
             edit::set_value(&mut page, self.place.slot, value);
@@ -179,12 +181,20 @@ impl<'p> Spot<'_, 'p> {
     /// Writes over the beginning of the value that is there, which is at least as long.
     pub fn put_start(&mut self, start: &[u8]) {
         assert!(self.place.found);
+        self.marked += self.marks(start);
         edit::set_start(&mut self.mtr.page_mut(self.leaf), self.place.slot, start);
+    }
+
+    /// How many more entries are marked deleted if this comes in place of what is there.
+    fn marks(&self, value: &[u8]) -> i64 {
+        let was = self.value().is_some_and(|value| self.tree.is_marked(value));
+        i64::from(self.tree.is_marked(value)) - i64::from(was)
     }
 
     /// Removes the key, if it is there.
     pub fn remove(&mut self) {
         if self.place.found {
+            self.marked += self.marks(&[]);
             edit::remove(&mut self.mtr.page_mut(self.leaf), self.place.slot);
             self.place.found = false;
             self.rows -= 1;
@@ -243,10 +253,19 @@ impl Tree {
                 return Err(self.corrupt(id.page, "an entry leaves the heap").into());
             }
             let right_of_leaf = SmallVec::new();
-            let mut spot =
-                Spot { tree: self, mtr: &mut mtr, leaf, key, place, value_max, rows: 0, right_of_leaf };
+            let mut spot = Spot {
+                tree: self,
+                mtr: &mut mtr,
+                leaf,
+                key,
+                place,
+                value_max,
+                rows: 0,
+                marked: 0,
+                right_of_leaf,
+            };
             let flow = decide(&mut spot)?;
-            let rows = spot.rows;
+            let (rows, marked) = (spot.rows, spot.marked);
             drop(spot);
             match flow {
                 Flow::Done => {}
@@ -267,9 +286,7 @@ impl Tree {
             let sparse = rows < 0 && was.is_worth_merging(id, node);
             hint.note(&mtr, leaf);
             let range = mtr.changed().then(|| mtr.commit());
-            if rows != 0 {
-                self.rows_since.fetch_add(rows, Ordering::Relaxed);
-            }
+            self.count_changed(rows, marked);
             self.finish_noted(&mut trip.notes);
             if sparse {
                 *hint = Hint::default();

@@ -1,9 +1,9 @@
-//! The count of rows, put right: a crash takes what it has changed since the header was written.
+//! The counts of entries and of delete marks, put right: a crash takes what it has changed of the first since the header was written, and the second
+//! begins at none when a tree is opened.
 
 use super::descend::{Notes, Target};
 use super::node::Node;
 use super::{Result, Tree};
-use std::sync::atomic::Ordering;
 use terrace_tier::below::ReadError;
 use terrace_tier::pages::ReadGuard;
 use terrace_tier::pool::Access;
@@ -12,6 +12,9 @@ use terrace_tier::pool::Access;
 const LEAVES: u64 = 256;
 /// Levels above the leaves of a tree whose leaves are counted: in a higher one, what crashes take does not matter.
 const LEVELS_MAX: u8 = 2;
+/// Entries, and how many of them are marked deleted.
+type Counts = (u64, u64);
+
 /// A count by sample is taken if it differs by more than one part of so many.
 const DIFFERS: u64 = 10;
 
@@ -23,11 +26,15 @@ impl Tree {
             return Ok(());
         }
         let Some(leaves) = self.leaves()? else { return Ok(()) };
-        let rows = if leaves <= LEAVES { self.count_all()? } else { Some(self.count_some(leaves)?) };
-        let Some(rows) = rows else { return Ok(()) };
-        let known = self.rows();
-        if leaves <= LEAVES || known.abs_diff(rows) > rows / DIFFERS {
-            self.rows_since.fetch_add(rows as i64 - known as i64, Ordering::Relaxed);
+        let counted = if leaves <= LEAVES { self.count_all()? } else { Some(self.count_some(leaves)?) };
+        let Some((entries, marked)) = counted else { return Ok(()) };
+        let (known, known_marked) = (self.entries(), self.marked());
+        let is_off = |known: u64, found: u64| leaves <= LEAVES || known.abs_diff(found) > entries / DIFFERS;
+        if is_off(known, entries) {
+            self.count_changed(entries as i64 - known as i64, 0);
+        }
+        if is_off(known_marked, marked) {
+            self.count_changed(0, marked as i64 - known_marked as i64);
         }
         Ok(())
     }
@@ -66,17 +73,23 @@ impl Tree {
         Ok(all.then_some(leaves))
     }
 
-    fn count_all(&self) -> Result<Option<u64>> {
-        let mut rows = 0;
-        let all = self.each_node(0, |node| rows += node.count() as u64)?;
-        Ok(all.then_some(rows))
+    fn count_all(&self) -> Result<Option<Counts>> {
+        let mut counts = (0, 0);
+        let all = self.each_node(0, |node| self.add_counts(node, &mut counts))?;
+        Ok(all.then_some(counts))
     }
 
-    fn count_some(&self, leaves: u64) -> Result<u64> {
-        let mut rows = 0;
+    fn count_some(&self, leaves: u64) -> Result<Counts> {
+        let mut counts = (0, 0);
         for place in 0..LEAVES {
-            rows += self.sample_leaf((place as f64 + 0.5) / LEAVES as f64, |_| true)?.len() as u64;
+            let leaf = self.leaf_at((place as f64 + 0.5) / LEAVES as f64)?;
+            self.add_counts(Node::new(leaf.page()), &mut counts);
         }
-        Ok(rows * leaves / LEAVES)
+        Ok((counts.0 * leaves / LEAVES, counts.1 * leaves / LEAVES))
+    }
+
+    fn add_counts(&self, node: Node<'_>, counts: &mut Counts) {
+        counts.0 += node.count() as u64;
+        counts.1 += self.marked_in(node, 0..node.count());
     }
 }

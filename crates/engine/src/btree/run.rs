@@ -5,7 +5,6 @@ use super::node::{Node, compare};
 use super::search::Place;
 use super::{Result, Tree, TreeError};
 use smallvec::SmallVec;
-use std::sync::atomic::Ordering;
 use terrace_tier::mtr::Mtr;
 use terrace_tier::redo::Urgency;
 
@@ -58,7 +57,7 @@ impl Tree {
         loop {
             let begin = || self.pages.begin(log, 0, urgency);
             let (mut mtr, leaf) = self.latched_leaf(begin, hint, wanted[0].key, &mut trip)?;
-            let (mut done, mut rows, mut slot, mut lacks_room) = (0, 0, None, None);
+            let (mut done, mut rows, mut marked, mut slot, mut lacks_room) = (0, 0, 0, None, None);
             for Wanted { key, value_max } in wanted {
                 let (key, value_max) = (*key, *value_max);
                 let node = Node::new(mtr.page(leaf));
@@ -79,8 +78,17 @@ impl Tree {
                 }
                 let left = log.saturating_sub(mtr.log_bytes());
                 let right_of_leaf = SmallVec::new();
-                let mut spot =
-                    Spot { tree: self, mtr: &mut mtr, leaf, key, place, value_max, rows: 0, right_of_leaf };
+                let mut spot = Spot {
+                    tree: self,
+                    mtr: &mut mtr,
+                    leaf,
+                    key,
+                    place,
+                    value_max,
+                    rows: 0,
+                    marked: 0,
+                    right_of_leaf,
+                };
                 match run.decide(done, &mut spot, left) {
                     Ok(Step::Done) => {}
                     Ok(Step::Full) => break,
@@ -88,6 +96,7 @@ impl Tree {
                     Err(_) => break, // met again, as the first of those that are left
                 }
                 rows += spot.rows;
+                marked += spot.marked;
                 slot = Some(place.slot);
                 done += 1;
             }
@@ -105,9 +114,7 @@ impl Tree {
             if mtr.changed() {
                 mtr.commit();
             }
-            if rows != 0 {
-                self.rows_since.fetch_add(rows, Ordering::Relaxed);
-            }
+            self.count_changed(rows, marked);
             self.finish_noted(&mut trip.notes);
             return Ok(done);
         }

@@ -5,7 +5,6 @@ use super::edit;
 use super::modify::{Hint, Leaf, Trip};
 use super::node::Node;
 use super::{Result, Tree};
-use std::sync::atomic::Ordering;
 use terrace_tier::redo::{Urgency, record_bound};
 
 /// Keys that one mini-transaction removes at the most, and log bytes for them.
@@ -21,7 +20,7 @@ impl Tree {
             let begin = || self.pages.begin(LOG, 0, urgency);
             let (mut mtr, leaf) = self.latched_leaf(begin, &mut Hint::default(), first, &mut trip)?;
             let was = Leaf::of(Node::new(mtr.page(leaf)));
-            let mut removed = 0;
+            let (mut removed, mut marked) = (0, 0);
             let mut looked = 0;
             for key in rest.iter().take(TOGETHER) {
                 let node = Node::new(mtr.page(leaf));
@@ -41,7 +40,9 @@ impl Tree {
                     looked -= 1; // met again, as the first of those that are left
                     break;
                 }
-                if goes(node.value(place.slot)) {
+                let value = node.value(place.slot);
+                if goes(value) {
+                    marked += i64::from(self.is_marked(value));
                     edit::remove(&mut mtr.page_mut(leaf), place.slot);
                     removed += 1;
                 }
@@ -49,7 +50,7 @@ impl Tree {
             let sparse = removed > 0 && was.is_worth_merging(mtr.id(leaf), Node::new(mtr.page(leaf)));
             if removed > 0 {
                 mtr.commit();
-                self.rows_since.fetch_sub(removed, Ordering::Relaxed);
+                self.count_changed(-removed, -marked);
             } else {
                 drop(mtr);
             }

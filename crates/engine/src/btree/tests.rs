@@ -5,6 +5,7 @@ mod copied;
 mod crash;
 mod cursors;
 mod faults;
+mod marked;
 mod model;
 mod pauses;
 mod shape;

@@ -122,7 +122,7 @@ pub fn tree(bytes: &[u8]) {
     let tree = Arc::new(tree);
     let report = allowed(tree.check(&mut |_, _| ()));
     let _ = (tree.rows(), allowed(tree.estimate_range(Bound::Included(&key(3)), Bound::Unbounded)));
-    let _ = allowed(tree.sample_leaf(0.6, |_| true));
+    let _ = allowed(tree.sample_leaf(0.6));
     let mut cursor = Cursor::new(tree.clone(), Access::Normal);
     for backward in [false, true] {
         let mut valid = allowed(cursor.seek(if backward { Seek::Last } else { Seek::First }));

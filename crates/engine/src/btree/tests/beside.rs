@@ -5,7 +5,7 @@ use crate::btree::overflow::{self, Large, PAYLOAD, Way};
 use crate::error::Error;
 use std::ops::Bound;
 
-fn built(entries: &[(Vec<u8>, Vec<u8>)], fill: usize) -> World {
+pub(super) fn built(entries: &[(Vec<u8>, Vec<u8>)], fill: usize) -> World {
     let w = world(4000);
     let mut bulk = w.tree.bulk(fill, Urgency::Normal).unwrap();
     for (key, value) in entries {
@@ -104,15 +104,14 @@ fn a_sample_is_spread_over_the_whole_tree() {
     let w = built(&numbers(50_000, 100), 90);
     let mut firsts = Vec::new();
     for part in 0..20 {
-        let keys = w.tree.sample_leaf((part as f64 + 0.5) / 20.0, |value| value.len() == 100).unwrap();
+        let keys = w.tree.sample_leaf((part as f64 + 0.5) / 20.0).unwrap();
         assert!(keys.len() > 50 && keys.is_sorted());
         let first = u64::from_be_bytes(keys[0][..8].try_into().unwrap());
         assert!(first.abs_diff(part * 2500 + 1250) < 1000, "{first} in part {part}");
         firsts.push(first);
     }
     assert!(firsts.is_sorted());
-    assert!(w.tree.sample_leaf(1.0, |_| true).unwrap().last().unwrap()[..8] == 49_999u64.to_be_bytes());
-    assert!(w.tree.sample_leaf(0.0, |_| false).unwrap().is_empty());
+    assert!(w.tree.sample_leaf(1.0).unwrap().last().unwrap()[..8] == 49_999u64.to_be_bytes());
 }
 
 #[test]
