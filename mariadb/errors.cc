@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 #include "errors.h"
+#include <functional>
+#include <mutex>
+#include <set>
 
 namespace terrace {
 
@@ -24,6 +27,23 @@ std::string shortened(const std::string &text, size_t max)
   while (end && ((uchar) text[end] & 0xc0) == 0x80)
     end--;
   return text.substr(0, end) + (MORE + 1);
+}
+
+/** Texts that are remembered: of more different ones each is written anew when it comes again. */
+static const size_t WRITTEN_MAX= 256;
+
+void log_error_once(const std::string &text)
+{
+  static std::mutex guard;
+  static std::set<size_t> written;
+  {
+    std::lock_guard<std::mutex> lock(guard);
+    if (written.size() >= WRITTEN_MAX)
+      written.clear();
+    if (!written.insert(std::hash<std::string>()(text)).second)
+      return;
+  }
+  sql_print_error("Terrace: %s", text.c_str());
 }
 
 enum Rollback { NOTHING, STATEMENT, TRANSACTION };
@@ -79,7 +99,7 @@ int map_error(THD *thd, int32_t code)
         push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_GET_ERRMSG, "Terrace: %s", text.c_str());
       }
       if (row.tell == WARN_AND_LOG || row.tell == LOG)
-        sql_print_error("Terrace: %s", text.c_str());
+        log_error_once(text);
     }
     if (thd && row.rollback != NOTHING)
       thd->mark_transaction_to_rollback(row.rollback == TRANSACTION);

@@ -30,6 +30,9 @@ std::string shortened(const std::string &text, size_t max);
 */
 int map_error(THD *thd, int32_t code);
 
+/** To the error log as [ERROR], unless the same text is there since the server's start. */
+void log_error_once(const std::string &text);
+
 /** Reports an engine's error to the client, for calls whose error the server doesn't print. */
 void report_error(int32_t code, const char *what);
 

@@ -233,7 +233,7 @@ inline int ha_terrace::unpack_current(uchar *buf, const Bytes *prefix)
   }
   else if (unpack_row(buf))
     return m_judges_rows ? judge_row() : 0;
-  sql_print_error("Terrace: a row of %s is not of its table's layout", m_name.c_str());
+  log_error_once("a row of " + m_name + " is not of its table's layout");
   return HA_ERR_CRASHED;
 }
 

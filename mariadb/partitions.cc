@@ -402,7 +402,7 @@ bool fits_definition(const TABLE *table, const handler *partition, const std::st
   if (fits && (first == MY_BIT_NONE || static_cast<ha_partition *>(table->file)->get_child_handlers()[first] == partition))
     fits= names_in(file_of(of, ".par"), true) == names_by_definition(table->part_info);
   if (!fits)
-    sql_print_error("Terrace: %s can't be opened: its list of partitions (.par) is of another definition than its .frm", of.c_str());
+    log_error_once(of + " can't be opened: its list of partitions (.par) is of another definition than its .frm");
   return fits;
 }
 

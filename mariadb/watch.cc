@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
-  The engine's troubles in the error log: a store that does not answer, a fence that was lost, flash that is off, an engine
-  that stopped. Each is written when it comes or changes, and once more when it has gone.
+  The engine's troubles in the error log. A state is a name and a severity: it is written once when it begins, as [ERROR] if a person must act and as
+  [Warning] if the engine does with less for a while, however its text changes meanwhile. When nothing of a name is left, a [Note] says so.
 */
 #include "watch.h"
 #include "globals.h"
@@ -10,7 +10,9 @@
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <set>
 #include <thread>
+#include <utility>
 
 namespace terrace {
 
@@ -21,29 +23,37 @@ static std::mutex mutex;
 static std::condition_variable wake;
 static bool ending;
 
-typedef std::map<std::string, std::string> Troubles;
+/** By name and severity: the texts. */
+typedef std::map<std::pair<std::string, uint8_t>, std::string> Troubles;
 
-static void collect_trouble(void *context, terrace_bytes name, terrace_bytes text)
+static const uint8_t DEGRADED= 1;
+
+static void collect_trouble(void *context, terrace_bytes name, uint8_t severity, terrace_bytes text)
 {
   static const std::string SUFFIX= "_trouble";
   std::string key(reinterpret_cast<const char *>(name.data), name.len);
-  if (key.size() <= SUFFIX.size() || key.compare(key.size() - SUFFIX.size(), SUFFIX.size(), SUFFIX))
-    return;
-  key.resize(key.size() - SUFFIX.size());
-  (*static_cast<Troubles *>(context))[key]= std::string(reinterpret_cast<const char *>(text.data), text.len);
+  if (key.size() > SUFFIX.size() && !key.compare(key.size() - SUFFIX.size(), SUFFIX.size(), SUFFIX))
+    key.resize(key.size() - SUFFIX.size());
+  (*static_cast<Troubles *>(context))[{key, severity}]= std::string(reinterpret_cast<const char *>(text.data), text.len);
 }
 
 static void report(const Troubles &before, const Troubles &now)
 {
-  for (const auto &[name, text] : now)
+  std::set<std::string> left, ended;
+  for (const auto &[state, text] : now)
   {
-    auto known= before.find(name);
-    if (known == before.end() || known->second != text)
+    const auto &[name, severity]= state;
+    left.insert(name);
+    if (before.count(state))
+      continue;
+    if (severity == DEGRADED)
       sql_print_warning("Terrace: %s: %s", name.c_str(), text.c_str());
+    else
+      sql_print_error("Terrace: %s: %s", name.c_str(), text.c_str());
   }
-  for (const auto &[name, text] : before)
-    if (!now.count(name))
-      sql_print_information("Terrace: %s: works again", name.c_str());
+  for (const auto &[state, text] : before)
+    if (!left.count(state.first) && ended.insert(state.first).second)
+      sql_print_information("Terrace: %s: works again", state.first.c_str());
 }
 
 static void watch()
@@ -51,13 +61,16 @@ static void watch()
   const Shown_thread shown("watch");
   Troubles before;
   std::unique_lock<std::mutex> lock(mutex);
-  do
+  // Once more at the end: what came since the last look is not lost.
+  for (bool last= false;; last= wake.wait_for(lock, EVERY, [] { return ending; }))
   {
     Troubles now;
-    terrace_engine_notes(engine, collect_trouble, &now);
+    terrace_engine_troubles(engine, collect_trouble, &now);
     report(before, now);
+    if (last)
+      return;
     before.swap(now);
-  } while (!wake.wait_for(lock, EVERY, [] { return ending; }));
+  }
 }
 
 void start_watch()

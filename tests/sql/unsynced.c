@@ -1,6 +1,7 @@
 /*
   A disk that says of some files and directories that they are synced, and does nothing: those whose path matches TERRACE_UNSYNCED, a
-  pattern as of a shell whose stars match slashes, too. Preloaded (LD_PRELOAD) into a server.
+  pattern as of a shell whose stars match slashes, too. Or, where TERRACE_SYNC_FAILS names a file, a disk whose syncs of the matching files fail with EIO
+  once that file exists. Preloaded (LD_PRELOAD) into a server.
 */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -11,12 +12,15 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *pattern;
+static const char *pattern, *fails;
 
 __attribute__((constructor)) static void begin(void)
 {
   if (!strcmp(program_invocation_short_name, "mariadbd"))
+  {
     pattern= getenv("TERRACE_UNSYNCED");
+    fails= getenv("TERRACE_SYNC_FAILS");
+  }
 }
 
 static int is_left_out(int fd)
@@ -34,5 +38,15 @@ static int is_left_out(int fd)
 
 #define REAL(name) static __typeof__(name) *real; if (!real) real= (__typeof__(name) *) dlsym(RTLD_NEXT, #name)
 
-int fsync(int fd) { REAL(fsync); return is_left_out(fd) ? 0 : real(fd); }
-int fdatasync(int fd) { REAL(fdatasync); return is_left_out(fd) ? 0 : real(fd); }
+static int left_out(void)
+{
+  if (!fails)
+    return 0;
+  errno= EIO;
+  return -1;
+}
+
+static int syncs(int fd) { return !is_left_out(fd) || (fails && access(fails, F_OK)); }
+
+int fsync(int fd) { REAL(fsync); return syncs(fd) ? real(fd) : left_out(); }
+int fdatasync(int fd) { REAL(fdatasync); return syncs(fd) ? real(fd) : left_out(); }

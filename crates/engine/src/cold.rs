@@ -14,6 +14,7 @@
 use crate::config::{Bytes, Config};
 use crate::error::Error;
 use crate::superblock::Superblock;
+use crate::trouble::{REBUILD, Trouble};
 use std::sync::Arc;
 use terrace_io::World;
 use terrace_io::sched::Worker;
@@ -116,10 +117,33 @@ impl Cold {
         (0..self.workers).map(sinker).chain((0..self.workers).map(collector)).collect()
     }
 
-    /// What is wrong with the store, if anything; for people.
-    pub fn trouble(&self) -> Option<String> {
+    /// What is wrong with the store, if anything: of several the most urgent.
+    pub fn trouble(&self) -> Option<Trouble> {
+        const NAME: &str = "object_store_trouble";
         let sinking = self.sinker.status();
-        let work = sinking.fenced.or(sinking.error).or_else(|| self.collector.status().1);
-        work.or_else(|| self.objects.outage.why())
+        let fenced = sinking.fenced.map(|why| {
+            let todo = "nothing sinks any more and the object buffer fills up; see docs/backup.md, or stop the instance that took the store";
+            Trouble::act(NAME, format!("{why}; {todo}"))
+        });
+        let failed = [sinking.error, self.collector.status().1, self.objects.outage.why()];
+        let failed = failed.into_iter().flatten().map(|failure| match failure.needs_person {
+            true => {
+                let todo =
+                    "check that this is the right store, and mounted, and its credentials and settings";
+                Trouble::act(NAME, format!("{}; {todo}", failure.text))
+            }
+            false => Trouble::degraded(NAME, failure.text),
+        });
+        // The first of those that are alike.
+        fenced
+            .into_iter()
+            .chain(failed)
+            .reduce(|one, other| if other.severity > one.severity { other } else { one })
+    }
+
+    /// Blocks that can't be sunk, if there are some.
+    pub fn unsinkable(&self) -> Option<Trouble> {
+        let corrupt = self.sinker.status().corrupt?;
+        Some(Trouble::act("sink_trouble", format!("a block stays on the volume: {corrupt}; {REBUILD}")))
     }
 }

@@ -43,6 +43,7 @@ pub mod table;
 mod temporary;
 #[cfg(test)]
 mod testing;
+pub mod trouble;
 pub mod txn;
 pub mod undo;
 pub mod version;
@@ -59,6 +60,7 @@ pub use rules::{Instead, RuleInfo, WritesSeen};
 pub use storage::Parts;
 pub use table::{Estimate, IndexDef, Table, TableDef};
 pub use terrace_tier::pool::Access;
+pub use trouble::{Severity, Trouble};
 pub use txn::cancel::{Cancel, Scope as CancelScope};
 pub use txn::rows::apart::PartFilter;
 pub use txn::rows::{Entry, KeyChange, TryGet};

@@ -345,7 +345,7 @@ impl Storage {
             self.map.aim_at_slots(to);
             if !patience.goes_on(bytes(needed), true) {
                 let trouble =
-                    self.cold.as_ref().and_then(|cold| cold.trouble()).map(|why| format!(": {why}"));
+                    self.cold.as_ref().and_then(|cold| cold.trouble()).map(|why| format!(": {}", why.text));
                 return Err(patience.error(full(&trouble.unwrap_or_default())));
             }
         }

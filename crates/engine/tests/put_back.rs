@@ -99,7 +99,15 @@ fn a_volume_of_yesterday_never_takes_the_store_of_today() {
             store.faults.dead.store(start == 4, Ordering::SeqCst);
             let engine = open(&sim, &disk, &store);
             sim.sched.run_some(20_000);
-            let trouble = engine.core().storage.cold.as_ref().unwrap().trouble().unwrap_or_default();
+            let trouble = engine
+                .core()
+                .storage
+                .cold
+                .as_ref()
+                .unwrap()
+                .trouble()
+                .map(|one| one.text)
+                .unwrap_or_default();
             if start != 4 {
                 assert!(trouble.contains("another copy of this volume"), "start {start}: {trouble:?}");
                 assert!(sink(&engine).is_err());
@@ -153,7 +161,15 @@ fn put_back_a_copy_of_the_same_life() {
         for start in 0..4 {
             let engine = open(&sim, &disk, &store);
             sim.sched.run_some(20_000);
-            let trouble = engine.core().storage.cold.as_ref().unwrap().trouble().unwrap_or_default();
+            let trouble = engine
+                .core()
+                .storage
+                .cold
+                .as_ref()
+                .unwrap()
+                .trouble()
+                .map(|one| one.text)
+                .unwrap_or_default();
             assert!(
                 trouble.contains("another copy of this volume"),
                 "seed {seed}, start {start}: {trouble:?}"
@@ -274,7 +290,7 @@ fn is_passed(disk: &Arc<SimDisk>, store: &Arc<SimStore>) -> bool {
 }
 
 fn trouble(engine: &Engine) -> String {
-    engine.core().storage.cold.as_ref().unwrap().trouble().unwrap_or_default()
+    engine.core().storage.cold.as_ref().unwrap().trouble().map(|one| one.text).unwrap_or_default()
 }
 
 /// The store has all that the map names, and nothing else.

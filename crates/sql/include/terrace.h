@@ -287,6 +287,13 @@ typedef void (*terrace_wait_fn)(void *waiter, void *holder);
 // One note of `terrace_engine_notes`. Both texts are borrowed for the callback.
 typedef void (*terrace_note_fn)(void *context, terrace_bytes name, terrace_bytes text);
 
+// One state of `terrace_engine_troubles`. `severity`: 1: the instance does with less for a while; 2: a person must act. The texts are borrowed for
+// the callback.
+typedef void (*terrace_trouble_fn)(void *context,
+                                   terrace_bytes name,
+                                   uint8_t severity,
+                                   terrace_bytes text);
+
 // Where the pages of one space live. `table` and `index` are borrowed for the callback.
 typedef struct {
   size_t size;
@@ -737,6 +744,12 @@ int32_t terrace_engine_tell_lock_waits(const terrace_engine *engine,
 int32_t terrace_engine_notes(const terrace_engine *engine,
                              terrace_note_fn each,
                              void *context);
+
+// Calls `each` with every state of trouble that lasts: those of `terrace_engine_notes` whose names end in `_trouble`. Of one name there may be several,
+// of different severity.
+int32_t terrace_engine_troubles(const terrace_engine *engine,
+                                terrace_trouble_fn each,
+                                void *context);
 
 // Calls `each` with every setting that is a text, as it is in force; of places those that are given.
 int32_t terrace_engine_texts(const terrace_engine *engine,

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use terrace_engine::config::Bytes;
 use terrace_engine::counted::Rows;
-use terrace_engine::{Engine, Error, Size, Ticket, Txn};
+use terrace_engine::{Engine, Error, Size, Ticket, Trouble, Txn};
 
 /// An open engine. Freed by `terrace_engine_close`.
 pub struct TerraceEngine {
@@ -79,6 +79,17 @@ impl Prepared {
         self.waiting.lock().keys().cloned().collect()
     }
 }
+
+/// One state of `terrace_engine_troubles`. `severity`: 1: the instance does with less for a while; 2: a person must act. The texts are borrowed for
+/// the callback.
+pub type TerraceTroubleFn = Option<
+    unsafe extern "C" fn(
+        context: *mut std::ffi::c_void,
+        name: TerraceBytes,
+        severity: u8,
+        text: TerraceBytes,
+    ),
+>;
 
 /// How to open an engine.
 #[repr(C)]
@@ -384,6 +395,33 @@ pub unsafe extern "C" fn terrace_engine_notes(
             notes
         })
     }
+}
+
+/// Calls `each` with every state of trouble that lasts: those of `terrace_engine_notes` whose names end in `_trouble`. Of one name there may be several,
+/// of different severity.
+///
+/// # Safety
+/// As `terrace_engine_status`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_engine_troubles(
+    engine: *const TerraceEngine,
+    each: TerraceTroubleFn,
+    context: *mut std::ffi::c_void,
+) -> i32 {
+    guard(|| {
+        let Some(each) = each else { return Err(Fault::invalid("no function to call".into())) };
+        // SAFETY: the caller's promise.
+        let engine = unsafe { &*engine };
+        let mut troubles = engine.engine.troubles();
+        let metrics = engine.metrics_trouble.iter();
+        troubles.extend(metrics.map(|what| Trouble::degraded("metrics_trouble", what.clone())));
+        for Trouble { name, severity, text } in troubles {
+            let (name, text) = (TerraceBytes::of(name.as_bytes()), TerraceBytes::of(text.as_bytes()));
+            // SAFETY: the caller's promise.
+            unsafe { each(context, name, severity as u8, text) };
+        }
+        Ok(Code::Ok)
+    })
 }
 
 /// Calls `each` with every setting that is a text, as it is in force; of places those that are given.

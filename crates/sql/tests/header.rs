@@ -10,6 +10,7 @@ const OPEN: &[(&str, &str)] = &[
     ("TerraceOpenOptions", "open_options"),
     ("TerraceStatusFn", "status_fn"),
     ("TerraceNoteFn", "note_fn"),
+    ("TerraceTroubleFn", "trouble_fn"),
     ("TerraceWaitFn", "wait_fn"),
     ("TerraceSpace", "space"),
     ("TerraceSpaceFn", "space_fn"),

@@ -21,8 +21,8 @@
 
 use crate::fence::{Fence, FenceError};
 use crate::map::Map;
-use crate::object::Objects;
 use crate::object::key::ObjectKey;
+use crate::object::{Failure, Objects};
 use crate::planted;
 use crate::redo::{LogError, Redo};
 use std::collections::VecDeque;
@@ -98,7 +98,7 @@ struct State {
     hurry_at: Option<Nanos>,
     rest: Nanos,
     rest_until: Nanos,
-    error: Option<String>,
+    error: Option<Failure>,
     /// When the store is asked next, while reads fail.
     ask_at: Option<Nanos>,
 }
@@ -217,7 +217,7 @@ impl Collector {
     }
 
     /// Objects that wait to be deleted, and what went wrong last.
-    pub fn status(&self) -> (usize, Option<String>) {
+    pub fn status(&self) -> (usize, Option<Failure>) {
         let state = self.state.lock();
         (state.pending.len(), state.error.clone())
     }
@@ -308,7 +308,14 @@ impl Collector {
             }
             Err(error) => {
                 self.counters.errors.fetch_add(1, Ordering::Relaxed);
-                state.error = Some(error.to_string());
+                let needs_person = match &error {
+                    CollectError::Store(error) => matches!(error, StoreError::Refused { .. }),
+                    CollectError::Fence(error) => error.needs_person(),
+                    CollectError::Log(_) => false,
+                };
+                if !matches!(error, CollectError::Log(_)) {
+                    state.error = Some(Failure::of(&error, needs_person));
+                }
                 state.rest = (2 * state.rest).clamp(REST_MIN, REST_MAX);
                 let rest = state.rest / 2 + self.world.random.below(state.rest / 2);
                 state.rest_until = now + rest;

@@ -190,6 +190,14 @@ impl FenceError {
     pub fn is_final(&self) -> bool {
         !matches!(self, FenceError::Store(_) | FenceError::Empty { .. })
     }
+
+    /// It stays so until a person mounts, repairs or configures something.
+    pub fn needs_person(&self) -> bool {
+        match self {
+            FenceError::Store(error) => matches!(error, StoreError::Refused { .. }),
+            _ => true,
+        }
+    }
 }
 
 impl Writer {

@@ -27,6 +27,7 @@ use codec::{BadBody, Codec, Codecs, Packer};
 use format::{BadObject, HEADER, Header};
 use hashbrown::HashMap;
 use key::ObjectKey;
+pub use outage::Failure;
 use outage::Outage;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -28,8 +28,8 @@ use crate::below::{Tier, in_object};
 use crate::collect::Collector;
 use crate::fence::{Fence, FenceError};
 use crate::map::{Map, MapError};
-use crate::object::Objects;
 use crate::object::key::ObjectKey;
+use crate::object::{Failure, Objects};
 use crate::object_buffer::ObjectBuffer;
 use crate::page::{BadImage, BlockId, Glsn, PageId};
 use crate::path::FlashCache;
@@ -114,6 +114,19 @@ pub enum SinkError {
     Unnoted(String),
 }
 
+impl SinkError {
+    /// Sinking will not go on before a person acts.
+    fn needs_person(&self) -> bool {
+        match self {
+            SinkError::Store(StoreError::Refused { .. }) | SinkError::Unread(StoreError::Refused { .. }) => {
+                true
+            }
+            SinkError::Fence(error) => error.needs_person(),
+            _ => false,
+        }
+    }
+}
+
 /// Patch objects, of which builds of former formats know nothing.
 pub trait Patches: Send + Sync {
     /// From when this returns on the volume says, durably, that its map may name patch objects. Called before each put of one.
@@ -196,7 +209,9 @@ pub struct SinkStatus {
     pub blocks_buffered: u64,
     pub blocks_in_flight: u64,
     /// What went wrong last, while nothing has gone well since.
-    pub error: Option<String>,
+    pub error: Option<Failure>,
+    /// Why a block that is still on the volume can't be sunk: an image is corrupt.
+    pub corrupt: Option<String>,
     /// Nothing is published any more, and why.
     pub fenced: Option<String>,
 }
@@ -207,13 +222,15 @@ struct State {
     in_flight: HashSet<BlockId>,
     /// Blocks with a corrupt image, and their last change when that was found.
     corrupt: HashMap<BlockId, Glsn>,
+    /// What was found in the last of them.
+    corrupt_last: String,
     /// Blocks of which something could not be read, and until when they are left alone.
     aside: HashMap<BlockId, Nanos>,
     ages: Ages,
     rest: Nanos,
     rest_until: Nanos,
     rate: Rate,
-    error: Option<String>,
+    error: Option<Failure>,
     /// The log has stopped: nothing can be published any more.
     stopped: bool,
     /// The plan is of blocks that sink beyond their tables' limits.
@@ -293,6 +310,7 @@ impl Sinker {
                 reason: Reason::Cooled,
                 in_flight: HashSet::new(),
                 corrupt: HashMap::new(),
+                corrupt_last: String::new(),
                 aside: HashMap::new(),
                 ages: Ages::new(settings.cool),
                 rest: 0,
@@ -325,10 +343,13 @@ impl Sinker {
     pub fn status(&self) -> SinkStatus {
         let buffered = self.mover.map.buffered_blocks();
         let state = self.state.lock();
+        let is_corrupt = !state.corrupt.is_empty()
+            && buffered.iter().any(|b| state.corrupt.get(&b.block) == Some(&b.last_change));
         SinkStatus {
             blocks_buffered: buffered.iter().filter(|b| b.block.space.sinks()).count() as u64,
             blocks_in_flight: state.in_flight.len() as u64,
             error: state.error.clone(),
+            corrupt: is_corrupt.then(|| state.corrupt_last.clone()),
             fenced: self.mover.fence.lost().map(|e| e.to_string()),
         }
     }

@@ -223,7 +223,7 @@ fn a_dead_store_is_asked_ever_less_often_and_again_when_it_returns() {
     }
     let asked = Purpose::ALL.iter().map(|p| rig.store.requests(*p)).sum::<u64>() - before;
     assert!((10..80).contains(&asked), "{asked} requests in ten minutes");
-    assert!(rig.run.sinker.status().error.unwrap().contains("the store is dead"));
+    assert!(rig.run.sinker.status().error.unwrap().text.contains("the store is dead"));
     rig.read_all();
     rig.heal();
     for _ in 0..3 {

@@ -3,6 +3,7 @@
 use super::Engine;
 use crate::config::{Bytes, Config};
 use crate::requests::{self, Requests};
+use crate::trouble::Trouble;
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_io::disk::Class;
 use terrace_tier::collect::CollectCounters;
@@ -269,28 +270,39 @@ impl Engine {
         }));
         notes.extend(s.volume.batches().map(|how| ("disk_batches", how.to_string())));
         notes.extend(s.cold.iter().map(|cold| ("object_store", cold.store.describe())));
-        notes.extend(self.failure().map(|what| ("engine_trouble", what)));
-        let off = s.bpe.as_ref().and_then(|bpe| bpe.status().off);
-        notes.extend(off.map(|what| ("flash_trouble", what)));
-        let rollbacks = self.core.with_temporary().filter_map(|core| core.rollbacks.trouble());
-        notes.extend(rollbacks.map(|what| ("rollback_trouble", what)));
-        let purging = self.core.with_temporary().filter_map(|core| core.purging.why());
-        notes.extend(purging.map(|what| ("purge_trouble", what)));
-        notes.extend(s.redo_trouble.why(&s.pending).map(|what| ("redo_trouble", what)));
-        let (slots, _) = s.map.slots_pressure();
-        notes.extend((slots < s.map.slots_total()).then(|| {
-            (
-                "volume_trouble",
-                format!(
-                    "the device is full: it has room for {slots} pages of the object buffer's {}",
-                    s.map.slots_total()
-                ),
-            )
-        }));
-        notes.extend(
-            s.cold.iter().filter_map(|cold| cold.trouble()).map(|what| ("object_store_trouble", what)),
-        );
+        notes.extend(self.troubles().into_iter().map(|trouble| (trouble.name, trouble.text)));
         notes
+    }
+
+    /// What is wrong: every state that lasts.
+    pub fn troubles(&self) -> Vec<Trouble> {
+        let s = &self.core.storage;
+        let volume = s.volume.describe();
+        let mut troubles = Vec::new();
+        troubles.extend(self.failure().map(|what| {
+            let text = format!(
+                "{what}; the engine stopped: every write fails until the server is restarted, and reads of what is in memory go on. \
+                 Check the device of the volume, {volume}, then restart the server: committed transactions are recovered"
+            );
+            Trouble::act("engine_trouble", text)
+        }));
+        let off = s.bpe.as_ref().and_then(|bpe| bpe.status().off);
+        troubles.extend(off.map(|what| Trouble::degraded("flash_trouble", what)));
+        troubles.extend(self.core.with_temporary().filter_map(|core| core.rollbacks.trouble()));
+        troubles.extend(self.core.with_temporary().flat_map(|core| core.purging.troubles()));
+        troubles.extend(s.redo_trouble.why(&s.pending));
+        let ((slots, _), all) = (s.map.slots_pressure(), s.map.slots_total());
+        troubles.extend((slots < all).then(|| {
+            let what =
+                format!("the device is full: it has room for {slots} pages of the object buffer's {all}");
+            let todo = format!(
+                "make room on the device of the volume, {volume}, or set a smaller terrace_object_buffer"
+            );
+            Trouble::act("volume_trouble", format!("{what}; {todo}"))
+        }));
+        troubles.extend(s.cold.iter().filter_map(|cold| cold.trouble()));
+        troubles.extend(s.cold.iter().filter_map(|cold| cold.unsinkable()));
+        troubles
     }
 
     /// Why the engine has stopped writing, if it has.

@@ -4,7 +4,7 @@
 //! forgotten. They gave up their room when they were freed, and there may be none for them any more.
 
 use super::pending::Pending;
-use crate::{planted, space};
+use crate::{planted, space, trouble};
 use std::sync::Arc;
 use terrace_io::lock::{Mutex, Mutexes};
 use terrace_io::sched::{Event, Step, Worker};
@@ -20,13 +20,22 @@ const REST_MAX: u64 = 5_000_000_000;
 
 /// The page whose redo could not be applied in the last round in which no page's could, and why.
 #[derive(Default)]
-pub struct Trouble(Mutex<Option<(PageId, String)>, { Mutexes::Pending as u8 }>);
+pub struct Trouble(Mutex<Option<(PageId, ReadError)>, { Mutexes::Pending as u8 }>);
 
 impl Trouble {
     /// For people; None: nothing waits for that page any more.
-    pub fn why(&self, pending: &Pending) -> Option<String> {
+    pub fn why(&self, pending: &Pending) -> Option<trouble::Trouble> {
         let (_, what) = self.0.lock().clone().filter(|(id, _)| pending.has(*id))?;
-        Some(format!("the checkpoint waits for redo that can't be applied: {what}"))
+        let text = format!("the checkpoint waits for redo that can't be applied: {what}");
+        Some(match what {
+            ReadError::Store { .. } | ReadError::NoFrame { .. } | ReadError::Cancelled => {
+                trouble::Trouble::degraded("redo_trouble", text)
+            }
+            _ => {
+                let todo = "the log fills up until this page can be read; check the device it is on, restart, or put the volume back from a copy";
+                trouble::Trouble::act("redo_trouble", format!("{text}; {todo}"))
+            }
+        })
     }
 }
 
@@ -82,7 +91,7 @@ impl Worker for RedoWorker {
         if self.failed < self.pending.pages() as u64 && self.failed < 16 {
             return Step::Worked;
         }
-        *self.trouble.0.lock() = Some((id, error.to_string()));
+        *self.trouble.0.lock() = Some((id, error));
         self.failed = 0;
         self.rest = (2 * self.rest).min(REST_MAX);
         Step::IdleFor(self.rest)

@@ -8,6 +8,8 @@ use super::{Decision, State, commit_state, rollback};
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::lock::Phase;
+use crate::row::TxnId;
+use crate::trouble::Trouble;
 use hashbrown::HashSet;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -136,7 +138,7 @@ pub struct Rollbacks {
     /// With the one in hand.
     count: AtomicU64,
     /// Why the last one that failed did, and whose it was.
-    trouble: Mutex<Option<String>, { Mutexes::UndoStreams as u8 }>,
+    trouble: Mutex<Option<(TxnId, Error)>, { Mutexes::UndoStreams as u8 }>,
     wanted: Arc<Event>,
 }
 
@@ -151,8 +153,9 @@ impl Rollbacks {
         self.count.load(Ordering::Relaxed)
     }
     /// Why they don't end, if that is known.
-    pub fn trouble(&self) -> Option<String> {
-        if self.count() == 0 { None } else { self.trouble.lock().clone() }
+    pub fn trouble(&self) -> Option<Trouble> {
+        let (id, error) = self.trouble.lock().clone().filter(|_| self.count() > 0)?;
+        Trouble::of_work("rollback_trouble", &error, format!("transaction {id}: {error}"))
     }
 }
 
@@ -187,7 +190,7 @@ impl Worker for RollbackWorker {
                 Step::Worked
             }
             Err(error) => {
-                *rollbacks.trouble.lock() = Some(format!("transaction {}: {error}", first.id()));
+                *rollbacks.trouble.lock() = Some((first.id(), error));
                 self.failed = if first.state.last == at { (self.failed + 1).min(50) } else { 1 };
                 // Another one may need other pages.
                 rollbacks.left.lock().push_back(first);

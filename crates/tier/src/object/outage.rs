@@ -9,10 +9,24 @@ use terrace_io::lock::{Mutex, Mutexes};
 use terrace_io::sched::Event;
 use terrace_io::store::StoreError;
 
+/// A request, or work that needs it, failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    pub text: String,
+    /// The store refuses it, or is the wrong one: trying again will not help before a person acts.
+    pub needs_person: bool,
+}
+
+impl Failure {
+    pub(crate) fn of(error: &impl std::fmt::Display, needs_person: bool) -> Failure {
+        Failure { text: error.to_string(), needs_person }
+    }
+}
+
 #[derive(Default)]
 pub struct Outage {
     is_there: AtomicBool,
-    why: Mutex<Option<String>, { Mutexes::Objects as u8 }>,
+    why: Mutex<Option<Failure>, { Mutexes::Objects as u8 }>,
     wake: OnceLock<Arc<Event>>,
 }
 
@@ -22,7 +36,7 @@ impl Outage {
     }
 
     /// For people; None: there is no trouble.
-    pub fn why(&self) -> Option<String> {
+    pub fn why(&self) -> Option<Failure> {
         self.why.lock().clone()
     }
 
@@ -37,7 +51,10 @@ impl Outage {
             if why.is_some() {
                 return;
             }
-            *why = Some(format!("reads fail: {error}"));
+            *why = Some(Failure::of(
+                &format!("reads fail: {error}"),
+                matches!(error, StoreError::Refused { .. }),
+            ));
             self.is_there.store(true, Ordering::Release);
         }
         self.wake.get().iter().for_each(|event| event.notify());

@@ -8,6 +8,7 @@ use super::{
 use crate::fence::FenceError;
 use crate::map::entry::PATCH_MAX;
 use crate::map::{BufferedBlock, MapError};
+use crate::object::Failure;
 use crate::page::BlockId;
 use crate::quota::{self, ByShare};
 use crate::redo::LogError;
@@ -35,7 +36,10 @@ impl Sinker {
                     state.rest = 0;
                     state.error = None;
                 }
-                Err(error) => state.error = Some(error.to_string()),
+                // Of this block alone, or of the engine, which stopped.
+                Err(SinkError::Corrupt { .. } | SinkError::Nowhere { .. } | SinkError::Moving { .. }) => {}
+                Err(SinkError::Log(_) | SinkError::Map(MapError::Log(_))) => {}
+                Err(error) => state.error = Some(Failure::of(error, error.needs_person())),
             }
         }
         match &result {
@@ -181,7 +185,9 @@ impl Sinker {
             SinkError::Corrupt { .. } | SinkError::Nowhere { .. } => {
                 self.counters.corrupt.fetch_add(1, Ordering::Relaxed);
                 let seen = self.mover.map.buffered_blocks().into_iter().find(|b| b.block == block);
-                self.state.lock().corrupt.extend(seen.map(|b| (block, b.last_change)));
+                let mut state = self.state.lock();
+                state.corrupt.extend(seen.map(|b| (block, b.last_change)));
+                state.corrupt_last = error.to_string();
                 return Step::Worked;
             }
             // One of its slots, or its object, can't be read now: the others have nothing to do with that.

@@ -14,10 +14,12 @@ use terrace_io::lock::{Mutex, Mutexes};
 /// Tries in a row from which on it is trouble.
 const TRIES: u64 = 3;
 
+const NAME: &str = "purge_trouble";
+
 #[derive(Default)]
 pub struct Trouble {
     /// Why it gets nowhere, if so.
-    stuck: Mutex<Option<String>, { Mutexes::History as u8 }>,
+    stuck: Mutex<Option<Error>, { Mutexes::History as u8 }>,
     /// Why what was passed by last was.
     passed: Mutex<Option<String>, { Mutexes::History as u8 }>,
     /// Marks and values that were.
@@ -28,7 +30,7 @@ impl Trouble {
     /// So many steps in a row have failed, the last one with this error.
     pub(super) fn failed(&self, times: u64, error: &Error) {
         if times >= TRIES {
-            *self.stuck.lock() = Some(error.to_string());
+            *self.stuck.lock() = Some(error.clone());
         }
     }
 
@@ -40,15 +42,17 @@ impl Trouble {
         self.stuck.lock().is_some()
     }
 
-    /// For people.
-    pub fn why(&self) -> Option<String> {
-        if let Some(error) = self.stuck.lock().clone() {
-            return Some(format!("purge gets nowhere: {error}"));
-        }
-        let (count, last) = (self.count.load(Ordering::Relaxed), self.passed.lock().clone()?);
-        Some(format!(
-            "purge has left {count} delete marks and large values that can't be read, the last: {last}"
-        ))
+    pub fn troubles(&self) -> Vec<crate::trouble::Trouble> {
+        use crate::trouble::{REBUILD, Trouble};
+        let stuck = self.stuck.lock().clone();
+        let stuck =
+            stuck.and_then(|error| Trouble::of_work(NAME, &error, format!("purge gets nowhere: {error}")));
+        let (count, passed) = (self.count.load(Ordering::Relaxed), self.passed.lock().clone());
+        let left = passed.map(|last| {
+            let what = "delete marks and large values that can't be read";
+            Trouble::act(NAME, format!("purge has left {count} {what}, the last: {last}; {REBUILD}"))
+        });
+        stuck.into_iter().chain(left).collect()
     }
 
     /// Purge goes on without so many if what it met is lost for good.
