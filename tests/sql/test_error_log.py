@@ -57,7 +57,7 @@ def failing_syncs(tmp_path, monkeypatch, engine):
 
 
 def test_a_log_that_fails_is_one_error_with_device_file_and_what_to_do(failing_syncs, tmp_path, run):
-    server = Server(str(tmp_path / "server"), SIZES)
+    server = Server(str(tmp_path / "server"), SIZES + [f"--terrace-volume-path={tmp_path}/volume"])
     os.makedirs(server.directory)
     server.start()
     try:
@@ -72,7 +72,7 @@ def test_a_log_that_fails_is_one_error_with_device_file_and_what_to_do(failing_s
         assert run(connection, "SELECT id FROM t WHERE id = 1") == [(1,)], "reads of what is in memory go on"
         line = stays(server, "engine", ["ERROR"])[0]
         assert "log.0" in line and os.strerror(errno.EIO) in line, line
-        assert os.path.join(server.directory, "data", "terrace") in line and "restart the server" in line, line
+        assert f"{tmp_path}/volume" in line and "restart the server" in line, line
         # Nothing else is trouble: what fails because the engine stopped is in no state of its own.
         text = open(os.path.join(server.directory, "error.log")).read()
         assert len([one for one in text.splitlines() if "Terrace: " in one and "[Note]" not in one]) == 1, text[-3000:]
