@@ -224,7 +224,7 @@ fn reads_that_fail_for_the_store_are_trouble_until_one_succeeds() {
     store.faults.dead.store(true, Ordering::SeqCst);
     objects.read_page(&homes[0], &mut image).unwrap_err();
     let why = objects.outage.why().unwrap();
-    assert!(why.starts_with("reads fail: ") && why.contains("the store is dead"), "{why}");
+    assert!(why.text.starts_with("reads fail: ") && why.text.contains("the store is dead"), "{why:?}");
     // Another one that fails changes nothing: it would be one more line in the log.
     let elsewhere = InObject { key: key(2), ..homes[0] };
     objects.read_page(&elsewhere, &mut image).unwrap_err();
@@ -261,5 +261,5 @@ fn an_object_that_is_missing_or_damaged_is_no_trouble_of_the_store() {
     store.delete(Purpose::Scrub, crate::fence::KEY).unwrap();
     objects.read_page(&missing, &mut image).unwrap_err();
     let why = objects.outage.why().unwrap();
-    assert!(why.contains("holds nothing of this instance"), "{why}");
+    assert!(why.text.contains("holds nothing of this instance"), "{why:?}");
 }
