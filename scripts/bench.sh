@@ -55,6 +55,6 @@ fig6 | fig7 | fig8a | fig8b | fig8c | sql-*)
   case $NAME in fig*) WITH=plots ;; esac
   "$("$ROOT/scripts/python.sh" $WITH)" "bench/${NAME//-/_}.py" "$OUT"
   ;;
-*) fail "NAME=$NAME is not one of kv-memory, kv-tiered, memory, fig6, fig7, fig8a, fig8b, fig8c, sql-bypass, sql-cold, sql-disk, sql-first, sql-flash, sql-instructions, sql-load, sql-memory, sql-tables, sql-tpcc, traces" ;;
+*) fail "NAME=$NAME is not one of kv-memory, kv-tiered, memory, fig6, fig7, fig8a, fig8b, fig8c, sql-bypass, sql-cold, sql-disk, sql-first, sql-flash, sql-instructions, sql-load, sql-locks, sql-memory, sql-tables, sql-tpcc, traces" ;;
 esac
 say "Written: $OUT/$NAME.json"

@@ -210,7 +210,8 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         name: "locks_max",
         meaning: "Row locks that may be held at a time, in all transactions together. Each takes about 90 bytes, which the buffer pool\n\
-                  lends; an eighth of `memory` bounds them, too. Neighbours that a scan locks are one.",
+                  lends; an eighth of `memory` bounds them, too. Neighbours that a scan locks are one; of a session that holds more than\n\
+                  a thousand others count by the memory that they take.",
         field: Field::Count(|c| &mut c.locks_max),
     },
     Setting {

@@ -70,6 +70,12 @@ pub static SPACE_ID_REUSED: Switch = Switch::new();
 pub static SUPERBLOCK_OVERWRITTEN: Switch = Switch::new();
 /// Inserts don't look for gap locks.
 pub static GAP_IGNORED: Switch = Switch::new();
+/// A scan that keeps gaps goes back to its last locked row for each row that it skips, or that is dead.
+pub static PASSED_AGAIN: Switch = Switch::new();
+/// A compact set of locks that becomes a bitmap forgets its first key.
+pub static CONVERSION_FORGETS: Switch = Switch::new();
+/// A row's lock that was given back when the row was changed is not taken again when the change is undone.
+pub static LOCK_LOST_WITH_CHANGE: Switch = Switch::new();
 /// Writers take slots as fast as they can, until none is free.
 pub static WRITERS_NOT_PACED: Switch = Switch::new();
 /// Writers wait for slots with the locks that they hold, however little they owe.

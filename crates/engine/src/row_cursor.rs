@@ -512,6 +512,11 @@ impl Cursor {
             if self.locks_gaps && seen == Look::Nothing && self.keep_key()? {
                 continue; // Nothing was there, but something may have come before its place was kept.
             }
+            // The gap up to this entry is locked: the next one begins here. Were the edge to stay where the scan began, each
+            // gap that begins in another leaf would send the scan back to the edge, past all the entries between.
+            if !crate::planted::PASSED_AGAIN.on() {
+                self.pass_edge();
+            }
             (_, valid) = self.step(backward)?;
         }
         self.key.clear();

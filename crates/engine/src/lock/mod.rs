@@ -9,6 +9,8 @@
 //!
 //! Who finds something in the way waits for its owner (`wait`).
 
+mod compact;
+mod crowds;
 mod deadlock;
 mod gaps;
 mod names;
@@ -21,6 +23,7 @@ mod seen;
 mod tests;
 mod wait;
 
+pub use crowds::CROWD;
 pub use deadlock::{Deadlock, Deadlocks, Member, OnDeadlock, StatementOf};
 pub use owners::{OnWait, Owners};
 pub use running::{Face, Phase, Running, Runs};
@@ -291,7 +294,7 @@ impl Locks {
     fn check_room(&self, inner: &mut Inner) -> Result<()> {
         let gaps = self.gaps.load(Ordering::Acquire);
         let (held, bytes) = (
-            inner.locks.len() + inner.ranges + gaps,
+            inner.locks.weight() + inner.ranges + gaps,
             inner.locks.bytes() + (inner.ranges + gaps) * RANGE_BYTES + inner.long,
         );
         let kept = inner.bytes_kept(gaps);

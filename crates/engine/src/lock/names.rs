@@ -4,8 +4,10 @@
 //! took it to write.
 //!
 //! A lock is an entry in a slab, found by a hash of its name and linked to the others of its owner: some 70 bytes with a short
-//! key. Nobody keeps a second copy of the name to give it back.
+//! key. Nobody keeps a second copy of the name to give it back. A session that holds many has the rest of them in compact sets (`crowds`); a
+//! name is here or there.
 
+use super::crowds::Crowds;
 use super::{Key, Mode, NameRef};
 use hashbrown::hash_table::HashTable;
 use hashbrown::{DefaultHashBuilder, HashMap};
@@ -22,32 +24,51 @@ const SPARSE: usize = 8;
 pub const BYTES: usize = size_of::<Lock>() + 2 * size_of::<(u8, u32)>() + 4;
 const KEY_INLINE: usize = 24;
 
-/// In which modes a session has a name: in one at least.
-#[derive(Clone, Copy, Default)]
-struct Modes {
+/// In which modes a session has a name.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub struct Modes {
     shared: bool,
     exclusive: bool,
 }
 
 impl Modes {
+    /// Those of a name that is locked, by [`Modes::number`].
+    pub const ANY: [Modes; 3] = [
+        Modes { shared: true, exclusive: false },
+        Modes { shared: false, exclusive: true },
+        Modes { shared: true, exclusive: true },
+    ];
+    /// The number of both.
+    pub const BOTH: usize = 2;
+
+    /// None: no mode.
+    pub fn number(self) -> Option<usize> {
+        (usize::from(self.shared) + 2 * usize::from(self.exclusive)).checked_sub(1)
+    }
+    pub fn with(mut self, mode: Mode) -> Modes {
+        *self.place(mode) = true;
+        self
+    }
+    pub fn without(mut self, mode: Mode) -> Modes {
+        *self.place(mode) = false;
+        self
+    }
     fn place(&mut self, mode: Mode) -> &mut bool {
         match mode {
             Mode::Shared => &mut self.shared,
             Mode::Exclusive => &mut self.exclusive,
         }
     }
-    fn of(mode: Mode) -> Modes {
-        let mut modes = Modes::default();
-        *modes.place(mode) = true;
-        modes
+    pub fn of(mode: Mode) -> Modes {
+        Modes::default().with(mode)
     }
-    fn strongest(self) -> Mode {
+    pub fn strongest(self) -> Mode {
         if self.exclusive { Mode::Exclusive } else { Mode::Shared }
     }
     fn has(mut self, mode: Mode) -> bool {
         *self.place(mode)
     }
-    fn is_empty(self) -> bool {
+    pub fn is_empty(self) -> bool {
         !self.shared && !self.exclusive
     }
 }
@@ -69,11 +90,19 @@ pub struct Names {
     table: HashTable<u32>,
     slab: Vec<Vec<Lock>>,
     free: Option<u32>,
-    /// Owner → the lock taken last.
-    heads: HashMap<u64, u32>,
+    /// Owner → its locks in the slab.
+    heads: HashMap<u64, Chain>,
+    crowds: Crowds,
     hasher: DefaultHashBuilder,
     /// Bytes of keys that do not lie in their slots, with what the allocator adds.
     outside: usize,
+}
+
+/// The locks of one owner: the one taken last, and how many.
+#[derive(Clone, Copy)]
+struct Chain {
+    head: u32,
+    count: u32,
 }
 
 fn outside(key: &[u8]) -> usize {
@@ -87,14 +116,15 @@ fn at(slab: &[Vec<Lock>], lock: u32) -> &Lock {
 impl Names {
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
-        self.table.is_empty()
+        self.table.is_empty() && self.crowds.is_empty()
     }
-    pub fn len(&self) -> usize {
-        self.table.len()
+    /// How many there are; those in sets count as so many as would take their memory.
+    pub fn weight(&self) -> usize {
+        self.table.len() + self.crowds.bytes() / BYTES
     }
     /// What the locks themselves take: less than what is kept for them (`bytes_kept`) if there were more of them.
     pub fn bytes(&self) -> usize {
-        self.table.len() * BYTES + self.outside
+        self.table.len() * BYTES + self.outside + self.crowds.bytes()
     }
 
     /// What the slab and the table take.
@@ -102,7 +132,10 @@ impl Names {
         // All pieces but a single one are whole.
         let locks = self.slab.last().map_or(0, Vec::capacity) * self.slab.len();
         // A slot of the table, of which seven of eight may be used.
-        locks * size_of::<Lock>() + self.table.capacity() * 8 / 7 * (size_of::<u32>() + 1) + self.outside
+        locks * size_of::<Lock>()
+            + self.table.capacity() * 8 / 7 * (size_of::<u32>() + 1)
+            + self.outside
+            + self.crowds.bytes()
     }
 
     fn hash(&self, name: &NameRef<'_>) -> u64 {
@@ -118,7 +151,7 @@ impl Names {
         let found = (!none).then(|| self.table.iter_hash(self.hash(&name)));
         let locks = found.into_iter().flatten().map(|lock| at(&self.slab, *lock));
         let named = locks.filter(move |lock| lock.space == name.space && *lock.key == *name.key);
-        named.map(|lock| (lock.session, lock.modes.strongest()))
+        named.map(|lock| (lock.session, lock.modes.strongest())).chain(self.crowds.owners(name))
     }
 
     pub fn held_by(&self, session: u64, name: NameRef<'_>) -> Option<Mode> {
@@ -134,15 +167,20 @@ impl Names {
             *self.lock(lock).modes.place(mode) = true;
             return true;
         }
+        let chain = self.heads.get(&session).copied().unwrap_or(Chain { head: NONE, count: 0 });
+        let in_crowd = self.crowds.modes(session, name);
+        if chain.count >= self.crowds.from || !in_crowd.is_empty() {
+            self.crowds.change(session, name, in_crowd, in_crowd.with(mode));
+            return !in_crowd.is_empty();
+        }
         self.outside += outside(name.key);
-        let modes = Modes::of(mode);
-        let head = self.heads.get(&session).copied().unwrap_or(NONE);
+        let (modes, head) = (Modes::of(mode), chain.head);
         let lock = Lock { key: name.key.into(), session, space: name.space, next: head, before: NONE, modes };
         let place = self.put(lock);
         if head != NONE {
             self.lock(head).before = place;
         }
-        self.heads.insert(session, place);
+        self.heads.insert(session, Chain { head: place, count: chain.count + 1 });
         let (slab, hasher) = (&self.slab, &self.hasher);
         self.table.insert_unique(hash, place, |lock| {
             let lock = at(slab, *lock);
@@ -170,18 +208,31 @@ impl Names {
 
     /// Takes the session's lock on the name in this mode away; true if it has none in the other, either, and had one.
     pub fn remove(&mut self, session: u64, name: NameRef<'_>, mode: Mode) -> bool {
-        if self.table.is_empty() {
+        if !self.table.is_empty() {
+            let (hash, slab) = (self.hash(&name), &self.slab);
+            let found = self.table.find(hash, |lock| is(at(slab, *lock), session, &name)).copied();
+            if let Some(place) = found {
+                return self.remove_at(place, mode);
+            }
+        }
+        let modes = self.crowds.modes(session, name);
+        if !modes.has(mode) {
             return false;
         }
-        let (hash, slab) = (self.hash(&name), &self.slab);
-        let found = self.table.find(hash, |lock| is(at(slab, *lock), session, &name)).copied();
-        found.is_some_and(|place| self.remove_at(place, mode))
+        self.crowds.change(session, name, modes, modes.without(mode));
+        modes.without(mode).is_empty()
+    }
+
+    /// Whether the session has at least so many locks.
+    pub fn has_many(&self, session: u64, many: u32) -> bool {
+        self.heads.get(&session).is_some_and(|chain| chain.count >= many)
+            || self.crowds.spaces_of(session).next().is_some()
     }
 
     /// Takes the session's locks in shared mode away: of how many names it has none any more.
     pub fn remove_all_shared(&mut self, session: u64) -> usize {
-        let mut count = 0;
-        let mut next = self.heads.get(&session).copied().unwrap_or(NONE);
+        let mut count = self.crowds.remove_all_shared(session);
+        let mut next = self.heads.get(&session).map_or(NONE, |chain| chain.head);
         while next != NONE {
             let place = next;
             next = at(&self.slab, place).next;
@@ -206,10 +257,16 @@ impl Names {
         if next != NONE {
             self.lock(next).before = before;
         }
-        match before {
-            NONE if next == NONE => _ = self.heads.remove(&session),
-            NONE => _ = self.heads.insert(session, next),
-            before => self.lock(before).next = next,
+        if before != NONE {
+            self.lock(before).next = next;
+        }
+        if let Some(chain) = self.heads.get_mut(&session) {
+            chain.count -= 1;
+            match before {
+                NONE if next == NONE => _ = self.heads.remove(&session),
+                NONE => chain.head = next,
+                _ => {}
+            }
         }
         self.give_back(place);
         true
@@ -217,8 +274,8 @@ impl Names {
 
     /// Takes all of the session's locks away: how many they were.
     pub fn remove_all(&mut self, session: u64) -> usize {
-        let mut count = 0;
-        let mut next = self.heads.remove(&session).unwrap_or(NONE);
+        let mut count = self.crowds.remove_all(session);
+        let mut next = self.heads.remove(&session).map_or(NONE, |chain| chain.head);
         while next != NONE {
             let lock = at(&self.slab, next);
             let hash = self.hasher.hash_one(NameRef { space: lock.space, key: &lock.key });
@@ -251,7 +308,8 @@ impl Names {
             return;
         }
         let old = std::mem::take(self);
-        for (session, head) in old.heads {
+        self.crowds = old.crowds;
+        for (session, Chain { head, .. }) in old.heads {
             let next = |place: &u32| Some(at(&old.slab, *place).next).filter(|next| *next != NONE);
             let places: Vec<u32> = std::iter::successors(Some(head), next).collect();
             for lock in places.iter().rev().map(|place| at(&old.slab, *place)) {
@@ -270,15 +328,24 @@ impl Names {
         }
         piece + 1 < self.slab.len()
     }
+    /// Those that are in no piece.
+    pub fn crowds(&self) -> &Crowds {
+        &self.crowds
+    }
+    #[cfg(test)]
+    pub fn crowds_mut(&mut self) -> &mut Crowds {
+        &mut self.crowds
+    }
 
     /// The trees in which the session has locks.
     pub fn spaces_of(&self, session: u64) -> impl Iterator<Item = SpaceId> {
-        let mut next = self.heads.get(&session).copied().unwrap_or(NONE);
-        std::iter::from_fn(move || {
+        let mut next = self.heads.get(&session).map_or(NONE, |chain| chain.head);
+        let in_slab = std::iter::from_fn(move || {
             let lock = (next != NONE).then(|| at(&self.slab, next))?;
             next = lock.next;
             Some(lock.space)
-        })
+        });
+        in_slab.chain(self.crowds.spaces_of(session))
     }
 }
 

@@ -11,6 +11,9 @@ use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
 use terrace_tier::page::SpaceId;
 
+/// Of fewer locks on single rows none is given back before the transaction ends, as long as none is in a compact set.
+const FEW: u32 = 64;
+
 /// The next key that there can be.
 fn successor(key: &[u8]) -> SmallVec<[u8; 64]> {
     let mut next = SmallVec::from_slice(key);
@@ -198,6 +201,48 @@ impl Locks {
         self.wake(Some(session), None);
     }
 
+    /// Gives back the locks that the session has on single rows, in any mode, which its transaction has changed: its id in them is the
+    /// lock now. Who waits for them goes on waiting for the session. Not where there are few: then it is less work to do so at the end.
+    /// Returns how many there were.
+    pub fn release_changed<'k>(
+        &self,
+        session: u64,
+        space: SpaceId,
+        keys: impl Iterator<Item = &'k [u8]>,
+    ) -> usize {
+        let mut inner = self.inner.lock();
+        if !inner.locks.has_many(session, FEW) {
+            return 0;
+        }
+        let mut count = 0;
+        for key in keys {
+            for mode in [Mode::Shared, Mode::Exclusive] {
+                count += usize::from(inner.locks.remove(session, NameRef { space, key }, mode));
+            }
+        }
+        if count > 0 {
+            self.held.fetch_sub(count, Ordering::AcqRel);
+            self.return_loan(&mut inner);
+        }
+        count
+    }
+
+    /// Takes a lock again that [`Locks::release_changed`] may have given back, before the change of the row is undone. Nobody can have
+    /// anything against it. The caller holds the leaf's latch.
+    ///
+    /// # Errors
+    /// [`crate::Error::TooManyLocks`] if as many are held as may be.
+    pub fn take_again(&self, session: u64, space: SpaceId, key: &[u8]) -> Result<()> {
+        let mut inner = self.inner.lock();
+        let name = NameRef { space, key };
+        if inner.has_exclusive(session, name) {
+            return Ok(());
+        }
+        self.check_room(&mut inner)?;
+        self.add(&mut inner, session, name, Mode::Exclusive);
+        Ok(())
+    }
+
     /// Gives back a name that is no row's.
     pub fn release_unique(&self, session: u64, space: SpaceId, key: &[u8]) {
         self.remove(&mut self.inner.lock(), session, NameRef { space, key }, Mode::Exclusive);
@@ -257,6 +302,12 @@ impl Locks {
 }
 
 impl Inner {
+    fn has_exclusive(&self, session: u64, name: NameRef<'_>) -> bool {
+        let is_exclusive = |mode| mode == Some(Mode::Exclusive);
+        is_exclusive(self.locks.held_by(session, name))
+            || (self.ranges > 0 && is_exclusive(self.gaps.mode_at(session, name.space, name.key)))
+    }
+
     /// The usual case of [`Locks::take_next_key`], in few looks: nobody else has or wants anything there, and what the session
     /// has becomes longer. False: it is not that, and nothing is changed.
     fn go_on(&mut self, session: u64, name: NameRef<'_>, mode: Mode, from: &[u8], beside: &[u8]) -> bool {

@@ -6,6 +6,7 @@
 //! Not here: rows that are locked by the id of who changed them. Nobody lists these; one that is waited for is seen with the wait.
 
 use super::gaps::Held;
+use super::names::Modes;
 use super::{Key, Locks, Mode, Want};
 use hashbrown::HashMap;
 use terrace_io::clock::Nanos;
@@ -82,8 +83,9 @@ impl Locks {
             });
             piece += 1;
         }
-        for (session, ranges) in self.inner.lock().gaps.counts() {
-            *counts.entry(session).or_default() += ranges as u64;
+        let inner = self.inner.lock();
+        for (session, locks) in inner.gaps.counts().chain(inner.locks.crowds().counts()) {
+            *counts.entry(session).or_default() += locks as u64;
         }
         counts
     }
@@ -113,6 +115,26 @@ impl Locks {
             piece += 1;
             if !hand_out(&mut portion) {
                 return;
+            }
+        }
+        let owners = self.inner.lock().locks.crowds().owners_of_all();
+        for (space, session) in owners {
+            for modes in Modes::ANY {
+                let mut after: Option<Vec<u8>> = None;
+                loop {
+                    let inner = self.inner.lock();
+                    let (whose, kind) = ((space, session), Kind::Name(modes.strongest()));
+                    after = inner.locks.crowds().some(whose, modes, after.as_deref(), PORTION, |key| {
+                        portion.push(lock(session, space, kind, key));
+                    });
+                    drop(inner);
+                    if !hand_out(&mut portion) {
+                        return;
+                    }
+                    if after.is_none() {
+                        break;
+                    }
+                }
             }
         }
         let owners = self.inner.lock().gaps.owners();

@@ -1,5 +1,6 @@
 //! Ranges against a set of points; who gives way in a circle; who is served first.
 
+mod compact;
 mod crowd;
 mod lines;
 mod model;

@@ -12,7 +12,8 @@ use crate::row::{self, Head};
 use crate::txn::rows::STALE_MAX;
 use crate::txn::rows::apart::Opened;
 use crate::txn::rows::locking::{Beside, How, Locked};
-use crate::txn::{Lock, State};
+use crate::txn::state::RUN;
+use crate::txn::{Lock, State, Txn};
 
 #[derive(Default)]
 pub(super) struct Taken {
@@ -25,6 +26,8 @@ pub(super) struct Taken {
 pub(super) struct Last {
     key: Vec<u8>,
     locked: bool,
+    /// Rows up to this one that were locked one after the other, with none between them given back or passed.
+    run: u32,
 }
 
 impl Last {
@@ -32,14 +35,18 @@ impl Last {
         self.key.clear();
         self.key.extend_from_slice(key);
         self.locked = true;
+        self.run = self.run.saturating_add(1);
     }
     pub fn forget(&mut self) {
-        self.locked = false;
+        (self.locked, self.run) = (false, 0);
     }
-    /// How the next lock is taken, if gap locks keep rows from coming between them, or else if not.
-    pub fn beside(&self, kept: bool) -> Beside<'_> {
+    /// How the next lock is taken, if gap locks keep rows from coming between them, or else if not. Where they don't, rows may be given
+    /// back one by one, and each leaves a piece of a range: so a transaction with many locks, whose single ones are compact, begins a range with
+    /// the [`RUN`]th row only.
+    pub fn beside(&self, kept: bool, txn: &Txn) -> Beside<'_> {
         match (self.locked, kept) {
             (false, _) => Beside::Nothing,
+            (true, false) if self.run < RUN && txn.with_state(|state| state.is_crowd()) => Beside::Nothing,
             (true, true) => Beside::Kept(&self.key),
             (true, false) => Beside::InLeaf(&self.key),
         }
@@ -202,7 +209,7 @@ impl Cursor {
         }
         let space = self.cursor.tree().space().id();
         let edge = self.edge.as_deref().unwrap_or(&[]);
-        let how = (self.mode(), self.last_entry.beside(self.locks_gaps));
+        let how = (self.mode(), self.last_entry.beside(self.locks_gaps, &self.txn));
         let lock = |state: &mut State| {
             self.cursor.if_fresh(|found| match self.locks_gaps {
                 true if !found.is_leaf_of(edge) => Ok(None),
@@ -244,7 +251,7 @@ impl Cursor {
         let mut is_stale = false;
         for _ in 0..STALE_MAX {
             let waits = !(self.skips_locked || self.semi_consistent());
-            let beside = self.last_entry.beside(self.locks_gaps);
+            let beside = self.last_entry.beside(self.locks_gaps, &self.txn);
             let how = How { mode: self.mode(), waits, beside };
             let (near, out) = (self.cursor.leaf(), &mut self.value);
             let locked = self.txn.with_state(|state| {
@@ -286,7 +293,7 @@ impl Cursor {
     fn lock_row_of_entry(&mut self) -> Result<Look> {
         let _scope = self.txn.cancellable();
         let far = self.reads_row();
-        let beside = self.last_row.beside(false);
+        let beside = self.last_row.beside(false, &self.txn);
         let how = How { mode: self.mode(), waits: !self.skips_locked, beside };
         let (primary, out) = (&self.key[self.primary_at..], &mut self.value);
         let row =

@@ -299,6 +299,12 @@ impl Txn {
                     if let Some(watch) = table.watch().filter(|_| index == 0) {
                         wanted[from..from + done].iter().for_each(|one| watch.add(one.key, state.id));
                     }
+                    if state.locks_many() {
+                        let changed = wanted[from..from + done].iter().map(|one| one.key);
+                        if self.core.locks.release_changed(self.session, space, changed) > 0 {
+                            state.gave_back(self.session, space);
+                        }
+                    }
                     (from, request) = (from + done, None);
                 }
                 Err(Stop::Error(error)) => return Err(error),

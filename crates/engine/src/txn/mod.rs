@@ -24,7 +24,7 @@ pub mod purge;
 pub mod recover;
 mod rollback;
 pub mod rows;
-mod state;
+pub(crate) mod state;
 mod strict;
 mod tell;
 mod ticket;

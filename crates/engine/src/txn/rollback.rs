@@ -122,7 +122,8 @@ pub(super) fn undo_one(core: &Core, state: &mut State) -> Result<(RollPtr, bool)
                 let Of { marked, sum, shared } = of;
                 let (key, old) = (&key[..], old.as_deref());
                 let change = Change { table: id, index, key, old, marked, sum, shared, kept: 0, chains: &[] };
-                let undoing = Undoing { me: state.id, at, change };
+                let takes_again = state.given_back.takes_again(tree.space().id(), state.rolling_back);
+                let undoing = Undoing { me: state.id, at, change, takes_again };
                 // Neighbours are undone one after the other, as they were changed.
                 let mut hint = state.hints.take(tree.space().id());
                 undoing.run(core, stream, &tree, &mut hint)?;
@@ -164,6 +165,8 @@ struct Undoing<'a> {
     me: TxnId,
     at: RollPtr,
     change: Change<'a>,
+    /// The session that goes on, and has given the lock back that it may have had on what was changed.
+    takes_again: Option<u64>,
 }
 
 impl Undoing<'_> {
@@ -191,6 +194,13 @@ impl Undoing<'_> {
             let mut gone = true;
             if head.is_some_and(|head| head.roll.record() == self.at) {
                 gone = false;
+                // Before anybody sees that it is not ours any more.
+                if let (Some(session), Some((before, _))) = (self.takes_again, old.and_then(Head::decode))
+                    && !before.deleted()
+                    && before.txn != self.me
+                {
+                    core.locks.take_again(session, tree.space().id(), key)?;
+                }
                 match old {
                     Some(_) if crate::planted::ROLLBACK_SKIPS.on() && !marked => {}
                     Some(old) if marked && old.len() == row::head_len(old) => {

@@ -13,6 +13,10 @@ use terrace_tier::pages::Pin;
 
 /// Rows locked from which on each is looked at whether it lies beside the one before: few have locks of their own.
 const MANY: u64 = 64;
+/// A transaction that has locked so many rows has its single locks in compact sets, where one takes a hundredth of a range: a range begins
+/// with the [`RUN`]th row that lies beside the one before it.
+const CROWD: u64 = crate::lock::CROWD as u64;
+pub(crate) const RUN: u32 = 64;
 
 /// The row that was locked last, of many. Who looks up one row after the other in their order (who applies a source's changes of rows) has one
 /// lock for neighbours, as a scan has.
@@ -20,6 +24,24 @@ const MANY: u64 = 64;
 pub(super) struct Latest {
     key: Vec<u8>,
     of: Option<(SpaceId, Mode)>,
+    /// Rows up to this one of which each lay beside the one before it.
+    run: u32,
+}
+
+/// Where locks on rows were given back because the rows were changed: who undoes such a change alone takes the lock again.
+#[derive(Default)]
+pub(super) struct GivenBack {
+    /// Whose they were.
+    pub session: u64,
+    pub spaces: Vec<SpaceId>,
+}
+
+impl GivenBack {
+    /// The session that takes locks again there when a change is undone. Not if all is undone.
+    pub fn takes_again(&self, space: SpaceId, rolling_back: bool) -> Option<u64> {
+        let takes = !rolling_back && self.spaces.contains(&space);
+        (takes && !crate::planted::LOCK_LOST_WITH_CHANGE.on()).then_some(self.session)
+    }
 }
 
 #[derive(Default)]
@@ -44,6 +66,7 @@ pub(crate) struct State {
     /// The trees in which it holds gap locks, and those in which it may hold row locks on ranges.
     pub(super) gaps: Vec<SpaceId>,
     pub(super) ranges: Vec<SpaceId>,
+    pub(super) given_back: GivenBack,
     /// Rows locked, one by one or on ranges.
     pub(super) locked: u64,
     /// In two trees: an entry's and its row's.
@@ -99,6 +122,20 @@ impl State {
         self.last = last;
         self.owed_undo.retain(|to| *to != last);
     }
+    /// Whether it holds so many locks that those on rows that it changes are given back.
+    pub(super) fn locks_many(&self) -> bool {
+        self.locked >= MANY
+    }
+    /// Whether its single locks are compact.
+    pub(crate) fn is_crowd(&self) -> bool {
+        self.locked >= CROWD
+    }
+    pub(super) fn gave_back(&mut self, session: u64, space: SpaceId) {
+        self.given_back.session = session;
+        if !self.given_back.spaces.contains(&space) {
+            self.given_back.spaces.push(space);
+        }
+    }
     /// It is about to lock a range of rows there.
     pub(super) fn notes_range(&mut self, space: SpaceId) {
         if !self.ranges.contains(&space) {
@@ -145,8 +182,19 @@ impl State {
         // Empty: who took it has locked nothing.
         (!latest.key.is_empty() && latest.key != key).then(|| std::mem::take(&mut latest.key))
     }
-    /// This row is locked. `room` is what `take_latest` gave.
-    pub(super) fn locked_latest(&mut self, space: SpaceId, mode: Mode, key: &[u8], room: Option<Vec<u8>>) {
+    /// Whether a row beside the one locked last there is locked with it as a range.
+    pub(super) fn begins_range(&self, space: SpaceId, mode: Mode) -> bool {
+        let latest = self.latest.iter().find(|latest| latest.of == Some((space, mode)));
+        !self.is_crowd() || latest.is_some_and(|latest| latest.run >= RUN)
+    }
+    /// This row is locked; `is_beside`: nothing but dead rows is between it and the one before. `room` is what `take_latest` gave.
+    pub(super) fn locked_latest(
+        &mut self,
+        (space, mode): (SpaceId, Mode),
+        key: &[u8],
+        room: Option<Vec<u8>>,
+        is_beside: bool,
+    ) {
         if self.locked < MANY {
             return;
         }
@@ -154,6 +202,8 @@ impl State {
             self.latest.swap(0, 1);
         }
         let latest = &mut self.latest[0];
+        let goes_on = is_beside && latest.of == Some((space, mode));
+        latest.run = if goes_on { latest.run.saturating_add(1) } else { 0 };
         latest.of = Some((space, mode));
         if let Some(room) = room {
             latest.key = room;

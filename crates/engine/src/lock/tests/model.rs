@@ -112,7 +112,12 @@ impl Model {
             }
             // Who deletes has it for itself, and ended before it is gone.
             12..=14 if self.held.iter().all(|(at, ..)| *at != key) => _ = self.live.remove(&key),
-            15..=17 if self.held.contains(&(key, session, mode)) => self.release(session, key, mode),
+            15..=16 if self.held.contains(&(key, session, mode)) => self.release(session, key, mode),
+            // Gives back what it has locked to read, as a prepared transaction does.
+            17 if self.random(4) == 0 => {
+                self.locks.release_reads(session, &[SPACE]);
+                self.held.retain(|(_, owner, mode)| *owner != session || *mode == Mode::Exclusive);
+            }
             18 if self.random(3) == 0 => self.end(session),
             19 if self.random(3) == 0 => {
                 let (from, to) = (name(key), name(key + 1 + self.random(4) as u8));
@@ -125,7 +130,9 @@ impl Model {
     fn check(&self) {
         let inner = self.locks.inner.lock();
         assert_eq!(inner.long, inner.gaps.long_by_looking(), "seed {}", self.seed);
+        inner.locks.crowds().check_invariants();
         drop(inner);
+        self.check_seen();
         for key in &self.live {
             for session in 1..=SESSIONS + 1 {
                 for mode in [Mode::Shared, Mode::Exclusive] {
@@ -141,13 +148,51 @@ impl Model {
             }
         }
     }
+
+    /// Who looks from outside sees what is locked: each name once, in the stronger mode, and each range.
+    fn check_seen(&self) {
+        let mut seen = BTreeSet::new();
+        let mut names = BTreeSet::new();
+        self.locks.each_seen(usize::MAX, &mut |lock| match lock.kind {
+            Kind::Gap => {}
+            Kind::Name(mode) => {
+                assert!(names.insert((lock.session, lock.from.bytes.to_vec())), "a name is seen once");
+                seen.insert((lock.from.bytes[0], lock.session, mode));
+            }
+            Kind::Rows(mode) => {
+                let to = lock.to.as_ref().map(|to| to.bytes.to_vec());
+                let inside = |key: &u8| {
+                    name(*key)[..] >= lock.from.bytes[..] && to.as_ref().is_none_or(|to| name(*key) < *to)
+                };
+                seen.extend(self.live.iter().filter(|key| inside(key)).map(|key| (*key, lock.session, mode)));
+            }
+        });
+        for (key, session, _) in &self.held {
+            let mode = self.mode(*key, *session);
+            let as_seen =
+                seen.range((*key, *session, Mode::Shared)..=(*key, *session, Mode::Exclusive)).last();
+            assert!(
+                !self.live.contains(key) || as_seen.map(|seen| seen.2) == mode,
+                "seed {}: {key}",
+                self.seed
+            );
+        }
+    }
+}
+
+/// All single locks are entries of the table, however many a session has.
+fn without_crowds(locks: &Locks) {
+    locks.inner.lock().locks.crowds_mut().from = u32::MAX;
 }
 
 fn model(seed: u64) -> Model {
+    let locks = locks(10_000);
+    // From the first lock on, from the third, or never.
+    locks.inner.lock().locks.crowds_mut().from = [0, 2, 1024][seed as usize % 3];
     Model {
         seed,
         sessions: 1 + seed % SESSIONS,
-        locks: locks(10_000),
+        locks,
         live: (0..KEYS).filter(|key| key % 3 > 0).collect(),
         held: BTreeSet::new(),
         joined: 0,
@@ -261,6 +306,7 @@ fn ranges_with_long_ends_are_bounded_by_their_memory() {
 #[test]
 fn single_locks_are_bounded_by_their_memory_and_leave_none() {
     let locks = Locks::new(terrace_io::real::world(), usize::MAX, 1 << 20, 1 << 20, &crate::testing::pool());
+    without_crowds(&locks);
     for round in 0..3 {
         let mut taken = 0u64;
         let error = loop {
@@ -284,6 +330,7 @@ fn single_locks_are_bounded_by_their_memory_and_leave_none() {
 fn many_locks_borrow_memory_and_give_it_back() {
     let pool = crate::testing::pool_of(1024);
     let locks = Locks::new(terrace_io::real::world(), usize::MAX, 64 << 20, 256 << 10, &pool);
+    without_crowds(&locks);
     let lent = || pool.lent_for(Purpose::Locks);
     let take = |from: u64, to: u64| {
         (from..to).try_for_each(|key| {
@@ -325,6 +372,7 @@ fn many_locks_borrow_memory_and_give_it_back() {
 fn many_locks_give_their_memory_back_while_others_hold_a_few() {
     let pool = crate::testing::pool_of(1024);
     let locks = Locks::new(terrace_io::real::world(), usize::MAX, 64 << 20, 256 << 10, &pool);
+    without_crowds(&locks);
     let lent = || pool.lent_for(Purpose::Locks);
     let take = |session: u64, key: u64, mode| {
         locks.take_row(session, SPACE, &key.to_be_bytes(), mode, None).map(drop).unwrap()

@@ -105,6 +105,8 @@ impl Txn {
         if beside.is_some() {
             state.notes_range(space);
         }
+        let joins = latest.is_none() || state.begins_range(space, how.mode);
+        let mut is_beside = false;
         loop {
             let look = |found: Option<Found<'_>>| {
                 let Some(found) = found else { return Ok(Err(None)) };
@@ -122,6 +124,8 @@ impl Txn {
                     true => false,
                     false => {
                         let beside = self.known_beside(state.id, beside, found);
+                        is_beside = beside.is_some();
+                        let beside = beside.filter(|_| joins);
                         match core.locks.take_row(self.session, space, key, how.mode, beside)? {
                             Ok(new) => new,
                             Err(way) => return Ok(Err(Some(way))),
@@ -136,7 +140,7 @@ impl Txn {
                 Ok(new) => {
                     state.locks(u64::from(new));
                     if !how.beside.is_some() {
-                        state.locked_latest(space, how.mode, key, latest);
+                        state.locked_latest((space, how.mode), key, latest, is_beside);
                     }
                     request.served();
                     return Ok(Locked::Row(new));
@@ -166,7 +170,10 @@ impl Txn {
         }
         let scans = beside.is_some();
         let latest = if scans { None } else { state.take_latest(space, mode, key) };
+        let joins = latest.is_none() || state.begins_range(space, mode);
         let beside = self.known_beside(state.id, latest.as_deref().map_or(beside, Beside::InLeaf), found);
+        let is_beside = beside.is_some();
+        let beside = beside.filter(|_| joins);
         if beside.is_some() {
             state.notes_range(space);
         }
@@ -181,7 +188,7 @@ impl Txn {
         let Ok(new) = taken else { return Ok(None) };
         state.locks(u64::from(new));
         if !scans {
-            state.locked_latest(space, mode, key, latest);
+            state.locked_latest((space, mode), key, latest, is_beside);
         }
         Ok(Some(new))
     }
