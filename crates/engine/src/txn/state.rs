@@ -16,7 +16,7 @@ const MANY: u64 = 64;
 /// A transaction that has locked so many rows has its single locks in compact sets, where one takes a hundredth of a range: a range begins
 /// with the [`RUN`]th row that lies beside the one before it.
 const CROWD: u64 = crate::lock::CROWD as u64;
-pub(crate) const RUN: u32 = 64;
+pub(crate) const RUN: u32 = 8;
 
 /// The row that was locked last, of many. Who looks up one row after the other in their order (who applies a source's changes of rows) has one
 /// lock for neighbours, as a scan has.
