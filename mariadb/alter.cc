@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
-  ALTER TABLE without the server's copy: definitions alone, indexes dropped and renamed, and indexes added, or all of a table built
-  anew, while others read and write.
+  ALTER TABLE without the server's copy: changes of definitions only, indexes dropped and renamed, indexes added, or the whole table
+  rebuilt, while other sessions read and write.
 
   Whatever the server's flags say, a table is altered in place only if its stored rows mean the same before and after
-  (same_columns), or can be read by a layout that they were written in (ColumnChange), and an index is kept only if its
-  entries do (KeyCodec::makes_same). A table is rebuilt if that is asked for, if its rows come under another primary key or get numbers, or if a column
-  is no longer NULL, or when there are too many layouts: then its rows are those that could be read by an earlier layout, stored in the new one.
+  (same_columns), or can be read by the layout that they were written in (ColumnChange). An index is kept only if its entries mean
+  the same (KeyCodec::makes_same). A table is rebuilt if the statement asks for it, if its rows get another primary key or an
+  AUTO_INCREMENT number, if a column becomes NOT NULL, or if there are too many layouts. A rebuild reads the rows by their earlier
+  layouts and stores them in the new one.
 
-  prepare   alone with the table: the engine begins to note which rows change
-  inplace   beside everybody (of a table whose rows are numbered, beside readers): the rows of one view, their entries, sorted and built; then rounds over the rows that changed
-  commit    alone again: the last round, then one change of the engine's catalog, for all of a table's partitions at once, and
-            their options with it
+  prepare   exclusive access to the table: the engine begins to record which rows change
+  inplace   concurrent with readers and writers (with readers only, if rows are numbered): reads the rows of one read view, makes their
+            entries, sorts them and builds the trees; then runs rounds over the rows that changed meanwhile
+  commit    exclusive access again: the last round, then one change of the engine's catalog for all of a table's partitions at once,
+            which includes their options
 
-  The rows that are read meanwhile are in alter_rows.cc.
+  Reading the rows of the inplace phase is in alter_rows.cc.
 */
 #include "ha_terrace.h"
 #include <algorithm>
@@ -32,7 +34,7 @@ using namespace terrace;
 
 namespace {
 
-/* What changes definitions only. */
+/* Operations that change definitions only. */
 const alter_table_operations INSTANT=
   ALTER_DROP_NON_UNIQUE_NON_PRIM_INDEX | ALTER_DROP_UNIQUE_INDEX | ALTER_RENAME_INDEX | ALTER_INDEX_IGNORABILITY |
   ALTER_INDEX_ORDER | ALTER_CHANGE_INDEX_COMMENT | ALTER_COLUMN_NAME | ALTER_RENAME_COLUMN | ALTER_COLUMN_DEFAULT |
@@ -40,7 +42,7 @@ const alter_table_operations INSTANT=
   ALTER_PARTITIONED | ALTER_ADD_VIRTUAL_COLUMN | ALTER_DROP_VIRTUAL_COLUMN | ALTER_VIRTUAL_COLUMN_ORDER | ALTER_VIRTUAL_GCOL_EXPR | ALTER_RENAME | ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE |
   ALTER_COLUMN_INDEX_LENGTH | ALTER_COLUMN_UNVERSIONED | ALTER_ADD_FOREIGN_KEY | ALTER_DROP_FOREIGN_KEY | ALTER_CONVERT_TO;
 const alter_table_operations BUILT= ALTER_ADD_NON_UNIQUE_NON_PRIM_INDEX | ALTER_ADD_UNIQUE_INDEX;
-/* What takes new rows. */
+/* Operations that need new rows. */
 const alter_table_operations REBUILT= ALTER_RECREATE_TABLE | ALTER_ADD_PK_INDEX | ALTER_DROP_PK_INDEX | ALTER_COLUMN_NOT_NULLABLE;
 
 bool has_virtual_parts(const KEY *key)
@@ -56,8 +58,8 @@ bool has_virtual_parts(const KEY *key)
 typedef Alter_context Context;
 
 /**
-  The old table's key that the new one's `number` is; MAX_KEY: it is new. What the server makes anew because its options have
-  changed, and nothing that its entries say, is the old one.
+  The old table's key that becomes key `number` of the new table; MAX_KEY: the key is new. A key that the server drops and adds only because
+  its options changed counts as the old key if its entries stay the same.
 */
 uint ha_terrace::kept_key(TABLE *altered, const Alter_inplace_info *info, uint number, const ColumnChange &columns,
                           const KeyCodec *primary) const
@@ -88,7 +90,7 @@ uint ha_terrace::kept_key(TABLE *altered, const Alter_inplace_info *info, uint n
   {
     if (!is_named(table->key_info + at, *name))
       continue;
-    // The server takes a key for the same if a part of it may be NULL now; entries tell NULLs from others.
+    // The server treats a key as unchanged if one of its parts becomes nullable, but entries of a nullable part encode whether it is NULL.
     const bool is_rows= !m_hidden && (number == 0 || at == 0), is_plain= !key->without_overlaps && key->algorithm != HA_KEY_ALG_LONG_HASH;
     KeyCodec codec;
     codec.prepare(altered, number, primary, m_cuts);
@@ -97,25 +99,25 @@ uint ha_terrace::kept_key(TABLE *altered, const Alter_inplace_info *info, uint n
   return MAX_KEY;
 }
 
-/** A text whose bytes mean the same in the changed column: ColumnChange finds out whether it takes all of them. */
+/** Whether a text's bytes mean the same in the changed column. ColumnChange then checks that the new column can hold all values. */
 bool ha_terrace::can_convert_nocopy(const Field &field, const Column_definition &changed) const
 {
   const TextKind kind= text_kind(field.type_handler()), other= text_kind(changed.type_handler());
   const bool list= field.real_type() == MYSQL_TYPE_ENUM || field.real_type() == MYSQL_TYPE_SET;
-  // Of a list with the same character set is_equal has found that a member is another one.
+  // If a list (ENUM, SET) keeps its character set, is_equal has already found that a member differs.
   if (field.vcol_info || (list ? changed.type_handler() != field.type_handler() || changed.charset == field.charset()
                                : kind == TextKind::NONE || other == TextKind::NONE))
     return false;
-  // A new constraint is for the rows that there are, too.
+  // A new constraint applies to existing rows, too.
   if (changed.check_constraint && changed.check_constraint != field.check_constraint &&
       !(wants_json(changed.check_constraint) && wants_json(field.check_constraint)))
     return false;
-  // A longer VARCHAR is as it was for all that look at it.
+  // A longer VARCHAR stays the same for every expression that reads it.
   if (kind == TextKind::VARCHAR && other == kind && changed.charset == field.charset())
     return changed.length >= field.field_length && changed.compression_method() == field.compression_method();
   if (field.compression_method() || changed.compression_method())
     return false;
-  // A copy would have the spaces.
+  // In this SQL mode the server's copy would store the padding spaces.
   if (kind != other && ha_thd()->variables.sql_mode & MODE_PAD_CHAR_TO_FULL_LENGTH)
     return false;
   const bool compares_same= kind == other && sort_same(field.charset(), changed.charset);
@@ -123,7 +125,7 @@ bool ha_terrace::can_convert_nocopy(const Field &field, const Column_definition 
          (compares_same || !feeds_constraint(field));
 }
 
-/** A part of a text that is longer now, or of another character set, if KeyCodec::makes_same finds it so. */
+/** Key parts of a text that is longer now, or has another character set; KeyCodec::makes_same has the last word. */
 Compare_keys ha_terrace::compare_key_parts(const Field &field, const Column_definition &changed,
                                            const KEY_PART_INFO &old_part, const KEY_PART_INFO &new_part) const
 {
@@ -136,7 +138,7 @@ Compare_keys ha_terrace::compare_key_parts(const Field &field, const Column_defi
     const bool is_char= text_kind(field.type_handler()) == TextKind::CHAR;
     if (text_kind(field.type_handler()) != text_kind(changed.type_handler()) || !sort_same(field.charset(), changed.charset))
       return Compare_keys::NotEqual;
-    // A CHAR's spaces are in the key, if its collation doesn't pad.
+    // The key includes a CHAR's spaces if its collation is NO PAD.
     if (is_char && field.charset()->state & MY_CS_NOPAD && field.char_length() != changed.char_length)
       return Compare_keys::NotEqual;
     length/= field.charset()->mbmaxlen;
@@ -148,7 +150,7 @@ Compare_keys ha_terrace::compare_key_parts(const Field &field, const Column_defi
   return converts && longer ? Compare_keys::EqualButKeyPartLength : Compare_keys::NotEqual;
 }
 
-/** Whether all rows come into new trees; each of the altered table's keys is built then. `layouts`: those that there are after the change. */
+/** Whether all rows are stored in new trees; each of the altered table's keys is built then. `layouts`: the row layouts after the change. */
 bool ha_terrace::rebuilds(TABLE *altered, const Alter_inplace_info *info, const ColumnChange &columns, const RowLayouts &layouts) const
 {
   static const size_t BYTES_MAX= 65536;
@@ -179,35 +181,36 @@ static bool stores_computed(const TABLE *table)
   return false;
 }
 
-/** Whether the primary key says which partition a row is in: under KEY (). */
+/** Whether the primary key determines a row's partition: PARTITION BY KEY (). */
 static bool is_placed_by_key(partition_info *by)
 {
   return (by->part_type == HASH_PARTITION && by->list_of_part_fields && !by->part_field_list.elements) ||
          (by->is_sub_partitioned() && by->list_of_subpart_fields && !by->subpart_field_list.elements);
 }
 
-/** Whether the rows can be built anew beside writers: what they are is a matter of each row alone, and the same at each look. */
+/** Whether the table can be rebuilt while sessions write: each new row must depend on its old row alone, and be the same at each conversion. */
 bool ha_terrace::can_rebuild(TABLE *altered, Alter_inplace_info *info, const ColumnChange &columns) const
 {
   const alter_table_operations flags= info->handler_flags;
   const auto number= [](const TABLE *of) { return of->found_next_number_field; };
   const bool counts_anew= number(altered) && !columns.counts && (!number(table) || columns.moved[number(table)->field_index] != number(altered)->field_index);
-  // As InnoDB: the copy makes another value of a NULL.
+  // As in InnoDB: the server's copy turns a NULL into another value.
   if (columns.loses_timestamp_null)
     info->unsupported_reason= my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_NOT_NULL);
-  // Which partition a row is in may be a matter of a virtual column, or of what was NULL.
+  // A row's partition may depend on a virtual column, or on a value that was NULL.
   const bool makes_values= columns.loses_null && (info->ignore || !ha_thd()->is_strict_mode());
   const bool changes_key= flags & (ALTER_ADD_PK_INDEX | ALTER_DROP_PK_INDEX);
   const bool moves= table->part_info && (makes_values || (changes_key && is_placed_by_key(table->part_info)) || flags & ALTER_COLUMN_VCOL);
-  // A stored value that was computed of a NULL is another one of a zero.
+  // A stored value that was computed from a NULL differs once that NULL is a zero.
   const bool recomputes= makes_values && stores_computed(altered);
-  // A row of the past is a row. By transactions, or with numbers for all: by copy.
+  // History rows of tables versioned by timestamp are rebuilt as any row. Tables versioned by transaction, and versioned tables whose rows
+  // get numbers, are copied by the server.
   const bool timed= table->versioned(VERS_TIMESTAMP) && altered->versioned(VERS_TIMESTAMP) && !columns.counts;
   return !counts_anew && !moves && !recomputes && (timed || (!table->versioned() && !altered->versioned())) && !columns.loses_timestamp_null &&
          !(flags & ALTER_VIRTUAL_GCOL_EXPR) && (m_hidden || altered->s->primary_key == 0);
 }
 
-/** What the counter becomes. As InnoDB: no lower than past the largest value. Nobody else has the table. Handler error. */
+/** Sets `counter` to the new AUTO_INCREMENT value: as in InnoDB, always past the largest stored value. Needs exclusive access to the table. Returns a handler error. */
 int ha_terrace::counter_after(ulonglong wanted, uint64_t *counter)
 {
   uint64_t now= 0, past= 0;
@@ -221,7 +224,10 @@ int ha_terrace::counter_after(ulonglong wanted, uint64_t *counter)
   return error;
 }
 
-/** Asked of a partition: whether all of them are. The server goes by the one that can most; the first is asked first. */
+/**
+  Whether the table is empty; for a partition, whether all partitions are, because the server goes by the partition that allows the most.
+  The server asks the first partition first; the others return its answer.
+*/
 bool ha_terrace::is_surely_empty()
 {
   handler *own[]= {this, nullptr};
@@ -239,8 +245,8 @@ bool ha_terrace::is_surely_empty()
 }
 
 /**
-  As InnoDB, which builds the table anew for it: ROW_FORMAT and KEY_BLOCK_SIZE are more than INSTANT or NOCOPY, if that is asked for. InnoDB
-  gives the reason if nothing else is changed.
+  As in InnoDB, which rebuilds the table for it: changing ROW_FORMAT or KEY_BLOCK_SIZE is refused under ALGORITHM=INSTANT or NOCOPY. InnoDB
+  gives the reason only if nothing else is changed.
 */
 static bool may_change_options(THD *thd, Alter_inplace_info *info)
 {
@@ -262,11 +268,11 @@ enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *al
     info->unsupported_reason= my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_AUTOINC);
   if (flags & ALTER_STORED_COLUMN_TYPE)
     info->unsupported_reason= my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_COLUMN_TYPE);
-  // It becomes a sequence, or a table.
+  // A table becomes a sequence, or a sequence a table.
   const bool sequence= create->used_fields & HA_CREATE_USED_SEQUENCE;
   if (sequence)
     info->unsupported_reason= "SEQUENCE";
-  // InnoDB's words.
+  // The texts are InnoDB's.
   if (flags & (ALTER_ADD_SYSTEM_VERSIONING | ALTER_DROP_SYSTEM_VERSIONING))
     info->unsupported_reason= altered->versioned(VERS_TIMESTAMP) ? "Not implemented for system-versioned timestamp tables"
                                                                  : "Not implemented for system-versioned operations";
@@ -281,7 +287,7 @@ enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *al
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   ColumnChange columns;
   RowLayouts layouts;
-  // A new date that would be zero, which the session does not allow.
+  // A new date column would be zero in existing rows, which the session does not allow.
   if (info->error_if_not_empty && !is_surely_empty())
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (!columns.follow(table, altered, info) ||
@@ -293,7 +299,7 @@ enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *al
   const bool rebuilt= rebuilds(altered, info, columns, layouts);
   if (rebuilt ? !can_rebuild(altered, info, columns) : (bool) (flags & ALTER_COLUMN_VCOL))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  // Else the rows stay where they are: under the same key.
+  // Without a rebuild the rows stay where they are, under the same key.
   KeyCodec primary;
   if (altered->s->primary_key == 0)
     primary.prepare(altered, 0, nullptr, m_cuts);
@@ -307,7 +313,7 @@ enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *al
     const uint kept= kept_key(altered, info, at, columns, m_hidden || at == 0 ? nullptr : &primary);
     if (kept == MAX_KEY)
     {
-      // The server compares periods of rows as they are written, not as they are.
+      // The server compares periods (and hashes of long unique keys) only when rows are written, not those of existing rows.
       if (!is_plain || (!m_hidden && at == 0))
         return HA_ALTER_INPLACE_NOT_SUPPORTED;
       builds= true;
@@ -321,7 +327,7 @@ enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *al
     if (flags & ALTER_VIRTUAL_GCOL_EXPR && has_virtual_parts(key))
       return HA_ALTER_INPLACE_NOT_SUPPORTED;
   }
-  // Rows that come, go or change meanwhile would have numbers by then.
+  // Numbering excludes writers: rows inserted, deleted or changed meanwhile would already have been numbered.
   if (rebuilt || !may_change_options(ha_thd(), info))
     return columns.counts ? HA_ALTER_INPLACE_COPY_LOCK : HA_ALTER_INPLACE_COPY_NO_LOCK;
   if (!builds)
@@ -333,7 +339,7 @@ enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *al
   return HA_ALTER_INPLACE_NOCOPY_NO_LOCK;
 }
 
-/** Raises an error of the engine's. Always true. */
+/** Raises an error that the engine returned. Always returns true. */
 bool ha_terrace::alter_failed(int32_t code, TABLE *altered, Alter_inplace_info *info)
 {
   THD *thd= ha_thd();
@@ -359,13 +365,13 @@ bool ha_terrace::alter_failed(int32_t code, TABLE *altered, Alter_inplace_info *
   return true;
 }
 
-/** The layouts that the table's rows have after the change. False: rows must be copied. */
+/** Fills `layouts` with the layouts of the table's rows after the change. Returns false if rows must be copied. */
 bool ha_terrace::layouts_after(const ColumnChange &columns, TABLE *altered, RowLayouts *layouts) const
 {
   std::vector<RowLayouts::Added> values;
   if (!read_layouts(m_table, layouts) || !columns.values(altered, &values))
     return false;
-  // A CHAR's value has its spaces here, which would be a longer text's own.
+  // Layouts keep a CHAR's value with its padding spaces; a VARCHAR or BLOB would have them as part of the text.
   for (const RowLayouts::Added &one : layouts->added)
     if (one.number < table->s->fields && columns.moved[one.number] != RowLayouts::DROPPED &&
         text_kind(table->field[one.number]->type_handler()) == TextKind::CHAR &&
@@ -452,12 +458,12 @@ bool ha_terrace::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *
 {
   if (!commit)
   {
-    // The server frees the context, a partition's from a list of its own: here only the change ends.
+    // The server frees the context (a partition's from a list that it keeps); only the engine's change is closed here.
     if (Context *context= static_cast<Context *>(info->handler_ctx))
       context->give_up();
     return false;
   }
-  // Of a partitioned table all partitions are committed here.
+  // All partitions of a partitioned table are committed here.
   inplace_alter_handler_ctx *mine[]= {info->handler_ctx, nullptr};
   inplace_alter_handler_ctx **all= info->group_commit_ctx ? info->group_commit_ctx : mine;
   std::vector<terrace_alter *> alters;
@@ -475,7 +481,7 @@ bool ha_terrace::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *
       }
     if (has_rows)
     {
-      my_error(ER_TABLE_DEF_CHANGED, MYF(0));  // they came after the look at the table's start: the next try says what is wrong
+      my_error(ER_TABLE_DEF_CHANGED, MYF(0));  // rows were inserted after the check for an empty table; retrying the statement reports what is wrong
       return true;
     }
     MY_BITMAP *before= tmp_use_all_columns(table, &table->read_set);
@@ -485,7 +491,7 @@ bool ha_terrace::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *
       return owner->alter_failed(code, altered, info);
     alters.push_back(context->alter);
   }
-  const Numbering *numbering= nullptr;  // the last partition's
+  const Numbering *numbering= nullptr;  // that of the last partition
   for (uint at= 0; all[at]; at++)
     numbering= &static_cast<Context *>(all[at])->numbering;
   if (numbering && numbering->begun)
@@ -510,7 +516,7 @@ bool ha_terrace::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *
     const uchar flags= (table->s->tmp_table != NO_TMP_TABLE ? Properties::TEMPORARY : 0) | (context->cuts ? Properties::CUTS : 0);
     properties.push_back(make_properties(flags, altered, context->layouts.bytes()));
   }
-  // What is kept of the old definition's indexes goes with it.
+  // Statistics samples of the old definition's indexes are dropped with it.
   std::vector<std::string> samples;
   for (uint at= 0; all[at]; at++)
     samples.push_back(static_cast<Context *>(all[at])->owner->statistics_key());
@@ -520,7 +526,7 @@ bool ha_terrace::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *
   info->handler_ctx= all[0];
   const TableOptions options(altered);
   int32_t code= terrace_alter_commit(engine, alters.data(), each.data(), alters.size(), options.get());
-  // Nothing was changed: what the options say can't be.
+  // The engine changed nothing: the options can't be fulfilled.
   const bool refused= code == TERRACE_INVALID || code == TERRACE_TOO_LARGE;
   if (refused && !says_options(ha_thd()))
   {
@@ -534,7 +540,7 @@ bool ha_terrace::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *
   }
   if (code)
   {
-    // It may be done when the volume is there again.
+    // The change may turn out to be committed when the volume is available again.
     const LEX_CUSTRING &version= altered->s->tabledef_version;
     keep_definition(m_name, std::string(reinterpret_cast<const char *>(version.str), version.length));
     return alter_failed(code, altered, info);

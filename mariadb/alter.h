@@ -11,39 +11,39 @@ struct terrace_table;
 
 namespace terrace {
 
-/** What the engine keeps of a table for the server (see ddl.cc). */
+/** The properties that the engine stores with a table for the server (see ddl.cc). */
 std::string make_properties(uchar flags, const TABLE *table, const std::string &layouts);
-/** The layouts of a table's rows. @return false if its properties are damaged */
+/** Reads the layouts of a table's rows. @return false if its properties are damaged */
 bool read_layouts(const terrace_table *table, RowLayouts *layouts);
 
-/* Columns that rows of earlier layouts have or lack. */
+/* Operations after which rows of earlier layouts have columns too many or too few. */
 const alter_table_operations COLUMNS=
   ALTER_ADD_STORED_BASE_COLUMN | ALTER_DROP_STORED_COLUMN | ALTER_STORED_COLUMN_ORDER | ALTER_COLUMN_NULLABLE;
 
-/** Whether rows stored for the one table are rows of the other. Virtual columns come and go. */
+/** Whether rows stored for one table are valid rows of the other. Virtual columns may be added and dropped. */
 bool same_columns(const TABLE *before, const TABLE *after);
-/** Whether rows of the one can be read as rows of the other, their virtual columns with them. */
+/** Whether rows of one table can be read as rows of the other, including their virtual columns. */
 bool same_records(const TABLE *before, const TABLE *after);
 
-/** How the texts of a column are kept. */
+/** How the texts of a column are stored. */
 enum class TextKind { NONE, CHAR, VARCHAR, BLOB };
 TextKind text_kind(const Type_handler *type);
-/** Whether texts of the one character set are the same bytes, and mean the same, in the other. */
+/** Whether texts in one character set have the same bytes and the same meaning in the other. */
 bool reads_as(CHARSET_INFO *one, CHARSET_INFO *other);
 
-/** What becomes of a table's columns, where no row is changed. */
+/** How a change of definition maps a table's columns, where no stored row is changed. */
 struct ColumnChange
 {
-  std::vector<uint16> moved;            // by old number: the new one, or RowLayouts::DROPPED
-  std::vector<uint16> added;            // new numbers of new columns that are stored
-  bool counts= false;                   // one of them has AUTO_INCREMENT: each row gets its own value
+  std::vector<uint16> moved;            // indexed by old column number: the new number, or RowLayouts::DROPPED
+  std::vector<uint16> added;            // the numbers of added stored columns
+  bool counts= false;                   // an added column has AUTO_INCREMENT: each row gets its own value
 
-  bool loses_null= false;               // a column has no NULL any more: each row is looked at
-  bool loses_timestamp_null= false;     // of a TIMESTAMP a copy makes the statement's time
+  bool loses_null= false;               // a column becomes NOT NULL: each row must be checked
+  bool loses_timestamp_null= false;     // that column is a TIMESTAMP: a copy would store the statement's time
 
   /** @return false if rows must be copied */
   bool follow(const TABLE *before, const TABLE *after, const Alter_inplace_info *info);
-  /** Fills `values` with what rows have in the new columns. @return false if that isn't one value for all */
+  /** Fills `values` with the values of existing rows in the added columns. @return false if they aren't the same for all rows */
   bool values(TABLE *after, std::vector<RowLayouts::Added> *values) const;
 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Columns that are altered while their rows stay as they are. */
+/* Changes of columns that leave the stored rows as they are. */
 #include "ha_terrace.h"
 #include "alter.h"
 
@@ -7,15 +7,15 @@ namespace terrace {
 
 namespace {
 
-/** ENUM and SET: numbers, as long as is_equal of the server or same_members finds their members in the same places. */
+/** ENUM and SET: stored as numbers, which stay valid if the server's is_equal or same_members finds the members in the same positions. */
 bool is_list(const Field *field)
 {
   return field->real_type() == MYSQL_TYPE_ENUM || field->real_type() == MYSQL_TYPE_SET;
 }
 
 /**
-  Numbers whose display width, ZEROFILL or digits (of FLOAT and DOUBLE) are others: the same bytes, as with InnoDB. Where something is computed
-  of columns it could be of how they are shown.
+  Numbers that differ only in display width, ZEROFILL or digits (FLOAT and DOUBLE) have the same bytes, as in InnoDB. Not so in tables with
+  computed columns: an expression could depend on how the number is shown.
 */
 bool same_numbers(const Field *one, const Field *other)
 {
@@ -48,12 +48,12 @@ bool same_column(const TABLE *before, const Field *one, const TABLE *after, cons
                                                        static_cast<const Field_varstring *>(other)->length_bytes;
   if (same_numbers(one, other))
     return true;
-  // is_equal of the server compares decimals and fractions of seconds. The length of a list is its members'.
+  // The server's is_equal compares decimals and fractions of seconds. A list's field length depends on its members.
   return one->pack_length() == other->pack_length() && (is_list(one) || one->field_length == other->field_length) &&
          one->decimals() == other->decimals() && !((one->flags ^ other->flags) & ZEROFILL_FLAG);
 }
 
-/** The next column that is stored; null: there is none. */
+/** The next stored column; null if there is no other. */
 const Field *stored_from(Field **&at)
 {
   while (*at && !(*at)->stored_in_db())
@@ -65,7 +65,7 @@ const Field *stored_from(Field **&at)
 
 TextKind text_kind(const Type_handler *type)
 {
-  // JSON is a text, with a constraint of its own.
+  // JSON is a text type with a constraint.
   if (const Type_handler *base= type->type_handler_base())
     type= base;
   if (type == &type_handler_string)
@@ -108,7 +108,7 @@ bool same_records(const TABLE *before, const TABLE *after)
   return true;
 }
 
-/** Whether the members of the one are the first ones of the other, byte for byte. */
+/** Whether the members of `one` are the first members of `other`, byte for byte. */
 static bool same_members(const Field *one, const Field *other)
 {
   const TYPELIB *few= static_cast<const Field_enum *>(one)->typelib, *many= static_cast<const Field_enum *>(other)->typelib;
@@ -121,7 +121,7 @@ static bool same_members(const Field *one, const Field *other)
   return true;
 }
 
-/** Whether each text of the one, by its bytes and without a CHAR's trailing spaces, is one of the other. */
+/** Whether the bytes of each text of `one`, without a CHAR's trailing spaces, are a valid text of `other`. */
 static bool takes_texts(const Field *one, TextKind kind, const Field *other, TextKind other_kind)
 {
   if (one->compression_method() || other->compression_method())
@@ -129,7 +129,7 @@ static bool takes_texts(const Field *one, TextKind kind, const Field *other, Tex
            (kind == TextKind::VARCHAR ? one->field_length <= other->field_length : one->pack_length() == other->pack_length());
   if (!reads_as(one->charset(), other->charset()))
     return false;
-  // What is padded with spaces of one byte, and a BINARY with zeros that are its own.
+  // Such a CHAR is padded with one-byte spaces. A BINARY is padded with zeros, which are part of its value.
   const bool pads= one->charset() != &my_charset_bin && one->charset()->mbminlen == 1;
   switch (other_kind) {
   case TextKind::CHAR:
@@ -147,7 +147,7 @@ static bool takes_texts(const Field *one, TextKind kind, const Field *other, Tex
   return false;
 }
 
-/** Whether a column's values are the same bytes in both tables, and the new one takes all that the old one has. */
+/** Whether a column's values have the same bytes in both tables, and the new column can hold every value of the old one. */
 static bool same_values(const Field *one, const Field *other)
 {
   if (one->stored_in_db() != other->stored_in_db())
@@ -168,8 +168,8 @@ static bool same_values(const Field *one, const Field *other)
 }
 
 /**
-  Columns whose bytes are not where their description says: a BIT's, if some are among the null bits. Of this engine's tables none are, as
-  HA_CAN_BIT_FIELD is not among its flags.
+  Whether a column's bytes are not where its description says: a BIT with some of its bits among the null bits. This engine's tables
+  have no such column, as HA_CAN_BIT_FIELD is not among its flags.
 */
 static bool has_hidden_places(const TABLE *table)
 {
@@ -185,7 +185,7 @@ bool ColumnChange::follow(const TABLE *before, const TABLE *after, const Alter_i
   moved.assign(before->s->fields, RowLayouts::DROPPED);
   added.clear();
   counts= loses_null= loses_timestamp_null= false;
-  // One column may go and another one like it come to its place.
+  // A column may be dropped and a similar one added in its place.
   const alter_table_operations moves=
     COLUMNS | ALTER_ADD_VIRTUAL_COLUMN | ALTER_DROP_VIRTUAL_COLUMN | ALTER_VIRTUAL_COLUMN_ORDER;
   if (same_records(before, after) && !(info->handler_flags & moves))
@@ -227,7 +227,7 @@ bool ColumnChange::values(TABLE *after, std::vector<RowLayouts::Added> *values) 
   for (uint16 number : added)
   {
     Field *field= after->field[number];
-    // The time and the user are the statement's, other expressions each row's.
+    // Time and user are the same for the whole statement; other expressions may differ for each row.
     const uint of_statement= VCOL_SESSION_FUNC | VCOL_TIME_FUNC;
     if (field->vcol_info || (field->default_value && field->default_value->flags & ~of_statement))
       return false;

@@ -10,9 +10,9 @@ namespace terrace {
 /** The values of a new column with AUTO_INCREMENT, in the order in which rows are read. */
 struct Numbering
 {
-  /** `start`: AUTO_INCREMENT of the statement, or 0. */
+  /** `start`: the statement's AUTO_INCREMENT option, or 0. */
   void begin(THD *thd, const TABLE *altered, ulonglong start);
-  /** Numbers the row in the altered table's record[0]. False: none is left, which is raised. */
+  /** Numbers the row in the altered table's record[0]. Returns false, with the error raised, if no number is left. */
   bool number(TABLE *altered);
 
   bool begun= false;
@@ -21,11 +21,11 @@ struct Numbering
 
 } // namespace terrace
 
-/** What the server passes from one call to the next. */
+/** The state that the server passes from one call of the handler to the next. */
 struct terrace::Alter_context : public inplace_alter_handler_ctx
 {
   ~Alter_context() override { give_up(); }
-  /** Of a partitioned table: one partition's rows are numbered after those of the one before. */
+  /** In a partitioned table a partition's rows are numbered after those of the partition before it. */
   void set_shared_data(const inplace_alter_handler_ctx &before) override
   {
     numbering= static_cast<const Alter_context &>(before).numbering;
@@ -38,28 +38,28 @@ struct terrace::Alter_context : public inplace_alter_handler_ctx
 
   ha_terrace *owner= nullptr;
   terrace_alter *alter= nullptr;
-  /* Stored rows are read as rows of the altered table: a new index may be of a new virtual column. */
+  /* Stored rows are read as rows of the altered table: a new index may use a new virtual column. */
   TABLE *altered= nullptr;
   RowCodec row;
   RowLayouts layouts;
   KeyCodec primary;
-  /* All rows come into new trees, as `made` stores them; their key is `primary`'s, or stays what it is if it is hidden. */
+  /* rebuilds: all rows are stored in new trees, encoded by `made`. Their key is encoded by `primary`; a hidden key stays the same. */
   bool rebuilds= false, hidden= false;
-  bool cuts= false;                     // long values are cut in the keys that there will be
+  bool cuts= false;                     // the new keys truncate long values
   ColumnChange columns;
   Numbering numbering;
-  /* Columns of the row at hand that had NULL and have a zero, or nothing, now; each is warned of. */
+  /* Columns of the current row whose NULL becomes a zero or an empty value; each raises a warning. */
   std::vector<uint16> lost_nulls;
   bool warns= true;
   RowCodec made;
   Bytes key, stored;
   std::vector<terrace_span> spans;
-  ulonglong rows_read= 0;               // what errors call a row
+  ulonglong rows_read= 0;               // the row number in warnings and errors
   bool reads() const { return rebuilds || !codecs.empty(); }
   /* The new indexes: their codecs, and their numbers in the altered table. */
   std::vector<KeyCodec> codecs;
   std::vector<uint> numbers;
-  /* Their virtual columns: reads ignore what is wrong with a value, an index does not. */
+  /* The virtual columns of the new indexes: a read ignores errors in computing their values, an index build does not. */
   std::vector<uint> computed;
   Bytes bytes;
 };

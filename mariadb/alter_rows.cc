@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* ALTER TABLE in place: the entries of new indexes, or new rows and theirs, of all rows and of those that change meanwhile. */
+/* ALTER TABLE in place: makes the entries of new indexes, or new rows and their entries, for all rows and for those that change meanwhile. */
 #include "alter_context.h"
 #include "errors.h"
 #include "globals.h"
@@ -13,11 +13,11 @@ typedef Alter_context Context;
 namespace {
 
 const uint32 BATCH_BYTES= 65536;
-/* Rounds beside writers that never stop; what is left then is the last round's. */
+/* At most this many rounds run while sessions write, as the writers may never stop; the last round does the rest. */
 const uint ROUNDS_MAX= 20;
 const uint64_t FEW_ROWS= 1000;
 
-/** How far ALTER is, for SHOW PROCESSLIST: rows read, then each index built. */
+/** The progress of ALTER for SHOW PROCESSLIST: one stage for reading rows, then one for each index build. */
 struct Progress
 {
   Progress(THD *thd, uint indexes) : thd(thd) { thd_progress_init(thd, 1 + indexes); }
@@ -32,7 +32,7 @@ terrace_bytes all_of(const Bytes &bytes)
 
 } // namespace
 
-/** As InnoDB: if something is said of it, the first one is of the next step after the start. */
+/** As in InnoDB: if auto_increment_increment or auto_increment_offset is set, the first number is one step past `start`. */
 void Numbering::begin(THD *thd, const TABLE *altered, ulonglong start)
 {
   const auto &of= thd->variables;
@@ -61,7 +61,7 @@ bool Numbering::number(TABLE *altered)
   return true;
 }
 
-/** A row of a batch, its head first, to the altered table's record[0], with its virtual columns. */
+/** Decodes a row of a batch, which starts with its head, into the altered table's record[0], and computes its virtual columns. */
 bool ha_terrace::read_altered(Context *context, const RowCodec &row, const uchar *at)
 {
   TABLE *altered= context->altered;
@@ -72,7 +72,7 @@ bool ha_terrace::read_altered(Context *context, const RowCodec &row, const uchar
   context->lost_nulls.clear();
   if (!row.decode(at + head.key_len, head.value_len, altered->record[0], nullptr))
     return false;
-  // Whatever the column's default is.
+  // Zero or empty, whatever the column's default is.
   for (uint16 number : context->lost_nulls)
     altered->field[number]->reset();
   return !(altered->vfield && altered->update_virtual_fields(this, VCOL_UPDATE_FOR_READ));
@@ -85,7 +85,7 @@ static void warn_of_lost_nulls(Context *context)
     context->altered->field[number]->set_warning(Sql_condition::WARN_LEVEL_WARN, WARN_DATA_TRUNCATED, 1, (ulong) context->rows_read);
 }
 
-/** Raises the error if the row, which the altered table can't have, has a NULL in a column that is no longer to have one. */
+/** For a row that the altered table can't hold: raises the error if it has a NULL in a column that becomes NOT NULL. */
 bool ha_terrace::has_null_that_goes(Context *context, const uchar *at)
 {
   terrace_row_head head;
@@ -98,7 +98,7 @@ bool ha_terrace::has_null_that_goes(Context *context, const uchar *at)
     const Field *field= table->field[number];
     if (moved == RowLayouts::DROPPED || !field->stored_in_db() || context->altered->field[moved]->real_maybe_null() || !field->is_null())
       continue;
-    // As InnoDB: an error here, for the statement is strict, and then another one.
+    // As in InnoDB: the warning is an error here, as the statement is strict; a second error follows.
     context->altered->field[moved]->set_warning(Sql_condition::WARN_LEVEL_WARN, WARN_DATA_TRUNCATED, 1, (ulong) context->rows_read);
     my_error(ER_INVALID_USE_OF_NULL, MYF(0));
     return true;
@@ -106,7 +106,7 @@ bool ha_terrace::has_null_that_goes(Context *context, const uchar *at)
   return false;
 }
 
-/** Makes the entries of the altered table's record[0] in the new indexes. They go to m_entries[0]. */
+/** Makes the entries of the altered table's record[0] in the new indexes, into m_entries[0]. */
 void ha_terrace::make_new_entries(Context *context, const Bytes &primary)
 {
   std::vector<terrace_entry> &list= m_entries[0].list;
@@ -144,7 +144,7 @@ void ha_terrace::make_new_entries(Context *context, const Bytes &primary)
   }
 }
 
-/** Calls `each` for every row of the batch, with its entries in the new indexes; where rows are built, `context` has the row. */
+/** Calls `each` for every row of the batch, with its entries in the new indexes; in a rebuild, `context` holds the new row. */
 template <class Each> int32_t ha_terrace::for_each_new_entry(Context *context, const terrace_batch &batch, Each each)
 {
   TABLE *altered= context->altered;
@@ -163,7 +163,7 @@ template <class Each> int32_t ha_terrace::for_each_new_entry(Context *context, c
       return TERRACE_CANCELLED;
     for (uint column : context->computed)
       if (altered->update_virtual_field(altered->field[column], false))
-        return TERRACE_CORRUPT;         // the server has the error
+        return TERRACE_CORRUPT;         // the server has raised the error
     at+= sizeof head + head.key_len + head.value_len;
     if (context->rebuilds)
       make_new_row(context);
@@ -174,7 +174,7 @@ template <class Each> int32_t ha_terrace::for_each_new_entry(Context *context, c
   return TERRACE_OK;
 }
 
-/** Makes the row of the altered table's record[0], and its key. */
+/** Encodes the row in the altered table's record[0], and its key. */
 void ha_terrace::make_new_row(Context *context)
 {
   const uchar *record= context->altered->record[0];
@@ -194,7 +194,7 @@ int32_t ha_terrace::alter_round(Context *context, bool last)
   const Stage stage(thd, Stage::FOLLOW_CHANGES);
   if (int32_t code= terrace_alter_round(context->alter, last))
     return code;
-  // Nobody writes beside. What a crash has left and is rolled back was in no view, and the last round has waited for it.
+  // No session writes meanwhile. Orphaned transactions that are being rolled back were in no read view, and the last round has waited for them.
   if (context->numbering.begun)
     return terrace_alter_round_end(context->alter);
   terrace_batch batch= {};
@@ -227,7 +227,7 @@ bool ha_terrace::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
   if (!context->reads())
     return false;
   THD *thd= ha_thd();
-  const uint trees= context->rebuilds ? 1 : (uint) context->codecs.size();      // those of a table are built in one go
+  const uint trees= context->rebuilds ? 1 : (uint) context->codecs.size();      // a rebuild builds all trees of the table in one call
   const Progress progress(thd, trees);
   MY_BITMAP *before= tmp_use_all_columns(table, &table->read_set);
   terrace_batch batch= {};
@@ -259,7 +259,7 @@ bool ha_terrace::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
     code= context->rebuilds ? terrace_alter_build(context->alter, Stage::told, &stage)
                             : terrace_alter_load(context->alter, index, Stage::told, &stage);
   }
-  // What comes while a round goes on is the next one's; each is shorter, unless writers are faster.
+  // Changes made during a round belong to the next one; each round is shorter, unless writers are faster.
   for (uint round= 0; !code && round < ROUNDS_MAX && (round == 0 || terrace_alter_behind(context->alter) > FEW_ROWS); round++)
     code= alter_round(context, false);
   tmp_restore_column_map(&table->read_set, before);

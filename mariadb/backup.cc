@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
-  BACKUP STAGE, by which mariabackup and scripts that take snapshots announce a copy of the running server's files.
+  BACKUP STAGE, by which mariabackup and snapshot scripts announce a copy of the running server's files.
 
-  mariabackup copies the files of engines that it knows, and of this one the definitions alone: the rows would be missing, and nothing
-  would say so. Whether the other side copies the volume as well, the engine can't see. So terrace_backup_stage says what the first stage is:
+  mariabackup copies the files of the engines that it knows; of this engine it copies only the table definitions. The rows would be missing
+  without any message. The engine can't see whether the backup tool copies the volume as well. So terrace_backup_stage says what the first
+  stage does:
 
-  refuse: an error while there are tables.
-  allow: nothing. For snapshots of everything at one moment, which the engine recovers from as from a crash.
-  copy: the engine copies its volume itself. The copy begins in the first stage, is followed up in the background, and ends in BACKUP STAGE END: the
-  server tells engines of that before it gives back its lock, so if BLOCK_COMMIT was reached, nobody has committed since. That is the moment of the binary
-  log's position and of InnoDB's log in mariabackup's copy. Stages that end otherwise (without BLOCK_COMMIT, with the connection) leave no copy.
+  refuse: fails while there are tables.
+  allow: does nothing. For point-in-time snapshots of everything, which the engine recovers from as from a crash.
+  copy: the engine copies its volume itself. The copy begins in the first stage, follows later changes in the background, and ends in
+  BACKUP STAGE END. The server calls engines at that point before it releases its lock, so if BLOCK_COMMIT was reached, no transaction has
+  committed since. The copy is therefore consistent with the binary log's position and InnoDB's log in mariabackup's copy. Stages that end
+  otherwise (without BLOCK_COMMIT, or with the connection) leave no copy.
 
-  The server takes no answer from the engine here: the statement ends in the error, and after the first the session is in the stage until BACKUP STAGE
-  END or its end, as when a later stage fails. mariabackup ends at either.
+  The server takes no return value from the engine here. The statement fails with the error, but after the first stage fails the session stays
+  in it until BACKUP STAGE END or the session's end, as after a failure of a later stage. mariabackup exits on either failure.
 */
 #include "backup.h"
 #include "copy.h"
@@ -24,7 +26,7 @@
 
 namespace terrace {
 
-/** Of the stages that are under way: the server lets one session at a time be in them. */
+/** The copy of the running backup stages; null if there is none. The server lets one session at a time be in the stages. */
 static terrace_copy *under_way;
 static std::string directory;
 
@@ -51,7 +53,7 @@ static void refuse()
   const bool known= list_shown(&tables);
   size_t count= 0;
   for (const auto &one : tables)
-    count+= !one.second.has(Properties::TEMPORARY) && one.first.find(FN_LIBCHAR) != std::string::npos; // the engine's own have no database
+    count+= !one.second.has(Properties::TEMPORARY) && one.first.find(FN_LIBCHAR) != std::string::npos; // the engine's own tables have no database
   if (!known || count)
     my_printf_error(ER_CHECK_NOT_IMPLEMENTED,
                     "Terrace: %zu of its tables and partitions would be in the copy without their rows (mariabackup doesn't know them). SET GLOBAL "
@@ -70,10 +72,10 @@ static void prepare_for_backup()
   }
 }
 
-/** Whether it is the statement that ends the stages, which has set its own by now. If the connection ends, it is the one that was reached. */
+/** Whether BACKUP STAGE END ends the stages: it has set its own stage by now. If the connection ends, the stage is the last one reached. */
 static bool is_asked(THD *thd) { return thd && thd->current_backup_stage == BACKUP_END; }
 
-/** Why the copy is not to be. Null: it is. */
+/** Why the copy must be discarded; null if it is valid. */
 static const char *why_discarded(THD *thd)
 {
   if (!is_asked(thd))

@@ -9,7 +9,7 @@ namespace terrace {
 /** Puts the calls of BACKUP STAGE into the handlerton. */
 void fill_backup_calls(handlerton *into);
 
-/** The engine ends: a copy that is under way is not to be. */
+/** Called at the engine's shutdown: discards a copy that is in progress. */
 void end_copy();
 
 } // namespace terrace

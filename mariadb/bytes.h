@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
-  A growing run of bytes. Kept by a handler between calls, so that a row needs no allocation of its own.
+  A growable byte buffer. A handler keeps it between calls, so that a row needs no allocation of its own.
 */
 #ifndef TERRACE_BYTES_H
 #define TERRACE_BYTES_H
@@ -24,7 +24,7 @@ public:
   size_t size() const { return used; }
   bool empty() const { return used == 0; }
   void clear() { used= 0; }
-  /** As clear(), and the memory is given back. */
+  /** As clear(), and frees the memory. */
   void free_all()
   {
     if (start)
@@ -34,7 +34,7 @@ public:
   }
   void shrink(size_t length) { used= length; }
 
-  /** Room for `more` bytes behind the end. */
+  /** Reserves space for `more` bytes after the end and returns its start. */
   unsigned char *reserve(size_t more)
   {
     if (used + more > room)
@@ -48,7 +48,7 @@ public:
     }
     return start + used;
   }
-  /** Takes `length` bytes that were written into reserved room. */
+  /** Appends `length` bytes that the caller has written into reserved space. */
   void take(size_t length) { used+= length; }
   void push(unsigned char byte)
   {
@@ -69,10 +69,10 @@ public:
   bool equals(const unsigned char *bytes, size_t length) const
   {
     if (length == 8 && used == 8)
-      return !memcmp(start, bytes, 8);  // without a call
+      return !memcmp(start, bytes, 8);  // compiles to no function call
     return used == length && (!length || !memcmp(start, bytes, length));
   }
-  /** Whether these bytes sort before those, or are the same. */
+  /** Whether this buffer's bytes sort before the given bytes, or equal them. */
   bool not_above(const unsigned char *bytes, size_t length) const
   {
     const size_t both= used < length ? used : length;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
-  CHECK TABLE: each tree's structure, then the trees against each other. Under one consistent view every row is read, the
-  entries it should have are made and summed up by hash for each index; then each index is read and its entries are summed up.
+  CHECK TABLE: checks each tree's structure, then the trees against each other. Under one read view it reads every row, makes the entries
+  that the row should have, and sums up their hashes for each index. Then it reads each index and sums up the hashes of its entries.
   Equal sums and counts mean that each row has its entries and no entry lacks its row.
 */
 #include "ha_terrace.h"
@@ -31,7 +31,7 @@ struct Sum
   bool operator!=(const Sum &other) const { return count != other.count || hash != other.hash; }
 };
 
-/** Values of virtual columns are computed for each index: each warning of them is heard once, as of InnoDB. */
+/** Reports each warning once, as InnoDB does, although the values of virtual columns are computed for each index. */
 class HeardOnce : public Internal_error_handler
 {
 public:
@@ -59,7 +59,7 @@ int ha_terrace::compare_trees(THD *thd)
   terrace_txn *txn= m_session->transaction();
   const uint first= m_hidden ? 0 : 1, keys= table->s->keys;
   std::vector<Sum> expected(keys), found(keys);
-  // All that is stored and what indexes need of the rest: evaluating a virtual column may warn.
+  // Reads all stored columns, and of the virtual ones only those that indexes need: evaluating a virtual column may warn.
   MY_BITMAP *before= table->read_set;
   table->read_set= &table->tmp_set;
   bitmap_clear_all(&table->tmp_set);

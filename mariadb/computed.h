@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What an ALTER means for what is computed of columns: virtual and stored ones, keys and partitions of them, constraints. */
+/* How an ALTER affects what is computed from columns: virtual and stored columns, keys and partitions over them, constraints. */
 #ifndef TERRACE_COMPUTED_H
 #define TERRACE_COMPUTED_H
 
@@ -8,16 +8,19 @@
 
 namespace terrace {
 
-/** Whether something computed from the column, or from what is, is stored or places a row; with `moved`: something that isn't dropped. */
+/**
+  Whether a value computed from the column, directly or through other computed columns, is stored, indexed or determines a row's partition.
+  With `moved`: computed columns that are dropped don't count.
+*/
 bool feeds_stored(const Field &field, const std::vector<uint16> *moved= nullptr);
 /**
-  Whether what is computed of columns would stay as it is and not be right any more: a column goes, and another one of its name comes, or what is
-  computed of a virtual one changes. Only what stays counts. `moved`: as in ColumnChange.
+  Whether values computed from columns would be kept although they are no longer correct: because a column is dropped and another one of its
+  name added, or because a virtual column's expression changes. Computed columns that are dropped don't count. `moved`: as in ColumnChange.
 */
 bool leaves_stale(const TABLE *table, const std::vector<uint16> &moved, bool expressions_change);
-/** Whether a constraint asks for valid JSON, which a text remains in each character set. */
+/** Whether a constraint requires valid JSON; a valid text stays valid in every character set. */
 bool wants_json(const Virtual_column_info *constraint);
-/** Whether a constraint may find rows wrong now: of the column, or of what is computed from it. */
+/** Whether existing rows may violate a constraint after the change, because it reads the column or a value computed from it. */
 bool feeds_constraint(const Field &field);
 
 } // namespace terrace

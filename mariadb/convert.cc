@@ -11,7 +11,7 @@ namespace terrace {
 
 namespace fs= std::filesystem;
 
-/* What the second names begin with, in their database. */
+/* The prefix of the second names (see convert.h), in the database of the table. */
 static const char KEPT[]= "#sql-terrace-converted-";
 
 static const char *const FILES[]= {".frm", ".par"};
@@ -44,11 +44,11 @@ void keep_converted(THD *thd, const std::string &before, const std::string &afte
   if (!thd || server_recovers() || is_partition(before) == is_partition(after) ||
       !(thd->lex->alter_info.partition_flags & (ALTER_PARTITION_CONVERT_IN | ALTER_PARTITION_CONVERT_OUT)))
     return;
-  // The server writes the other table's definition, or removes it, which may be in another database.
+  // The server writes or removes the other table's definition, which may be in another database.
   note_changed(thd, before);
   note_changed(thd, after);
   const std::string table= table_of(is_partition(before) ? before : after), kept= kept_name(table);
-  // The server, which takes the statement back, renames it again.
+  // The server renames the partition a second time when it rolls the statement back.
   if (!Session::of(thd)->doubts.converted.insert(table).second)
     return;
   forget(kept);

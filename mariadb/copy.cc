@@ -12,7 +12,7 @@ bool tell_copied(void *thd, uint64_t done, uint64_t all)
   return !is_killed(static_cast<THD *>(thd));
 }
 
-/* As with a size that changes, the server's lock of all variables is let go of meanwhile. */
+/* As in a resize, the server's lock of the global variables is released meanwhile. */
 void copy_to(THD *thd, struct st_mysql_sys_var *, void *, const void *to)
 {
   const char *path= *static_cast<const char *const *>(to);

@@ -14,8 +14,8 @@
 
 namespace terrace {
 
-/* A list: words of 4 bytes. Its length in words, a checksum, the number of partitions; a byte for each, its engine; the length of
-   the names, the names, each ended by a zero. */
+/* A list (.par) consists of words of 4 bytes: its length in words, a checksum, the number of partitions, the engine of each partition
+   (a byte each), the length of the names, and the names, each terminated by a zero. */
 static const size_t WORD= 4, COUNT_AT= 8, ENGINES_AT= 12;
 
 namespace fs= std::filesystem;
@@ -73,13 +73,13 @@ std::string version_in(const fs::path &frm)
   in.read(&text[0], text.size());
   text.resize(in.gcount());
   const uchar *bytes= reinterpret_cast<const uchar *>(text.data());
-  // Fields of a type, a length and so many bytes; the version is the first, of type 0.
+  // Each field is a type, a length and `length` bytes; the version is the first field and has type 0.
   if (text.size() < HEAD + 2 || bytes[0] != 0xfe || bytes[1] != 1 || bytes[HEAD] != 0 || text.size() < HEAD + 2 + bytes[HEAD + 1])
     return "";
   return text.substr(HEAD + 2, bytes[HEAD + 1]);
 }
 
-/** A partitioned table's, which stands among fields of a type, a length and so many bytes. */
+/** The engine of a partitioned table. It is one of the fields, each a type, a length and `length` bytes. */
 static std::string partitions_engine_in(const std::string &frm, size_t at)
 {
   const uchar *bytes= reinterpret_cast<const uchar *>(frm.data());
@@ -116,7 +116,7 @@ std::string engine_in(const fs::path &file)
     return "";
   if (bytes[3] == DB_TYPE_PARTITION_DB)
     return partitions_engine_in(frm, HEAD);
-  // Behind the row of defaults: the connection's length, the connection, the engine's length, the engine.
+  // The row of defaults is followed by the connection's length, the connection, the engine's length, the engine.
   const size_t keys= uint2korr(bytes + 14);
   size_t at= uint2korr(bytes + 6) + (keys == 0xffff ? uint4korr(bytes + 47) : keys) + uint2korr(bytes + 16);
   if (at + 2 > frm.size() || (at+= 2 + uint2korr(bytes + at)) + 2 > frm.size())
@@ -125,8 +125,8 @@ std::string engine_in(const fs::path &file)
   return at + 2 + length > frm.size() ? "" : frm.substr(at + 2, length);
 }
 
-/** The number of the engine in a table's definition; 0 if there is no such file. Engines of the server have one each; this one's is given out
-    anew by each start. */
+/** The engine's number in a table's definition; 0 if there is no such file. The server's own engines have fixed numbers; this engine gets
+    a new one at each start. */
 static uchar engine_number(const std::string &table)
 {
   static const size_t ENGINE_AT= 3;
@@ -197,7 +197,7 @@ void sync_directory(const std::string &database)
 {
   const int file= open((fs::path(mysql_real_data_home) / database).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (file < 0)
-    return;                             // DROP DATABASE
+    return;                             // DROP DATABASE has removed it
   if (fsync(file))
     sql_print_warning("Terrace: can't sync the directory of database %s: error %d", database.c_str(), errno);
   close(file);
@@ -207,7 +207,7 @@ static void sync_file(const fs::path &path)
 {
   const int file= open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0)
-    return;                             // it is gone
+    return;                             // the file has been removed
   if (fsync(file))
     sql_print_warning("Terrace: can't sync %s: error %d", path.c_str(), errno);
   close(file);
@@ -230,7 +230,7 @@ void sync_lists(const std::string &table)
   const size_t name= table.find(FN_LIBCHAR) + 1;
   const std::string plain= table.substr(name);
   std::error_code error;
-  // The server makes the new list beside the old one: #sql-shadow-…-table, #sql-alter-….
+  // The server writes the new list next to the old one, as #sql-shadow-…-table or #sql-alter-….
   for (const fs::directory_entry &file : fs::directory_iterator(fs::path(mysql_real_data_home) / table.substr(0, name), error))
   {
     const std::string stem= file.path().stem().string();
@@ -259,7 +259,7 @@ void remove_definition(const std::string &table)
     sql_print_information("Terrace: %s.frm was left by an interrupted statement and is removed", table.c_str());
 }
 
-/* What a kept definition's name begins with, in its database. */
+/* The prefix of a kept definition's name, in its database. */
 static const char KEPT[]= "#sql-terrace-kept-";
 
 void keep_definition_file(const std::string &table)

@@ -19,7 +19,7 @@ static void put(std::string *bytes, const std::string &text)
   *bytes+= text;
 }
 
-/** False: what is left is no whole text. */
+/** Returns false if the remaining bytes hold no complete text. */
 static bool take(const std::string &bytes, size_t *at, std::string *text)
 {
   if (bytes.size() - *at < 2)

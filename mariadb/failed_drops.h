@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
-  Drops that the engine could not do, because its volume was gone. The server goes on all the same where it can't take back what it did: of
-  an ALTER it keeps the new table, of DROP PARTITION the new list. So they are noted in the server's data directory, in the file
+  Drops that the engine could not do because its volume was unavailable. The server continues where it can't undo its own steps: after an
+  ALTER it keeps the new table, after DROP PARTITION the new list. So these drops are recorded in the server's data directory, in the file
   `terrace-failed-drops`, and done at the next start of the engine, if the server has no definition of the table by then. Each entry:
 
     u16      length of the engine's name of the table, and that name
@@ -16,9 +16,9 @@
 
 namespace terrace {
 
-/** Notes it, durably. A failure is told in the error log: the table stays then. */
+/** Records a failed drop, durably. If recording fails, the error log says so, and the table stays. */
 void note_failed_drop(const std::string &name, const std::string &version);
-/** Names and versions. */
+/** The recorded names and versions. */
 std::vector<std::pair<std::string, std::string>> failed_drops();
 void forget_failed_drops();
 

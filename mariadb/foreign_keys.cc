@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
-  Foreign keys, which the engine does not enforce: a statement that declares or drops one is refused, or warned of.
+  Foreign keys, which the engine does not enforce: a statement that declares or drops one fails, or raises a warning.
 */
 #include "ha_terrace.h"
 #include "ddl.h"
@@ -10,7 +10,7 @@ namespace terrace {
 
 namespace {
 
-/** Names, each in quotes, with something between them. */
+/** Appends the column names, quoted, separated by commas, in parentheses. */
 void append_names(THD *thd, String *to, List<Key_part_spec> &parts)
 {
   const char *before= " (";
@@ -24,7 +24,7 @@ void append_names(THD *thd, String *to, List<Key_part_spec> &parts)
   to->append(')');
 }
 
-/** A declared foreign key as SHOW CREATE TABLE would have it, that a warning says what is lost. */
+/** Appends a declared foreign key as SHOW CREATE TABLE would print it, so that the warning says what is lost. */
 void append_foreign_key(THD *thd, String *to, Foreign_key *key)
 {
   to->append(STRING_WITH_LEN("FOREIGN KEY"));
@@ -56,7 +56,7 @@ void append_foreign_key(THD *thd, String *to, Foreign_key *key)
 
 bool same_name(const char *one, const char *other) { return !my_strcasecmp(system_charset_info, one, other); }
 
-/** A constraint that DROP CONSTRAINT finds in the table. */
+/** Whether the table has a constraint that DROP CONSTRAINT would find. */
 bool has_constraint(const TABLE *table, const char *name)
 {
   for (Virtual_column_info **check= table->check_constraints; check && *check; check++)
@@ -68,14 +68,14 @@ bool has_constraint(const TABLE *table, const char *name)
   return false;
 }
 
-/** A foreign key that an ALTER drops, which is not there. */
+/** Whether an ALTER drops a foreign key, which the table doesn't have. */
 bool drops(const TABLE *table, const Alter_drop *drop)
 {
   return !drop->drop_if_exists && (drop->type == Alter_drop::FOREIGN_KEY ||
                                    (drop->type == Alter_drop::CHECK_CONSTRAINT && !has_constraint(table, drop->name)));
 }
 
-/** The table that an ALTER changes, of which a copy or its definition may be made. */
+/** The table that an ALTER changes; the statement may copy it or change only its definition. */
 const TABLE *changed(THD *thd)
 {
   const TABLE_LIST *source= thd->lex->query_tables;
@@ -121,8 +121,8 @@ bool refuse_foreign_keys(THD *thd)
 
 using namespace terrace;
 
-/** Where foreign keys are left out with a warning, an ALTER may drop them: an application that has made them does so when it is
-    upgraded. The server asks for all that there are, and finds those that it is to drop. */
+/** If foreign keys are ignored with a warning, an ALTER may drop them: an application that declared them does so in an upgrade. The server
+    asks for all foreign keys of the table; the answer is those that the statement drops. */
 int ha_terrace::get_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *keys)
 {
   if (thd_sql_command(thd) != SQLCOM_ALTER_TABLE || foreign_keys(thd) == FOREIGN_KEYS_REFUSED)

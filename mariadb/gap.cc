@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
-  Where a scan stands after a read that found nothing. Of the server, HANDLER alone goes on from there, and finds what it finds with
-  InnoDB: behind the last row PREV gives the last one; after a key that is not there NEXT gives the row behind its place and PREV the one before.
+  The position of a scan after a read that found no row. In the server only HANDLER continues from such a position, and gets the same rows as
+  with InnoDB: past the last row PREV returns the last row; after a missing key NEXT returns the row after its position and PREV the row before.
 */
 #include "ha_terrace.h"
 #include "globals.h"
 
 using namespace terrace;
 
-/** Notes the place, if the read has found nothing. Returns the error. */
+/** Records the position if the read has found no row. Returns `error`. */
 int ha_terrace::came_to_gap(Gap gap, int error)
 {
-  // The end of a range is no place that anybody goes on from.
+  // No scan continues from the end of a range.
   if ((error == HA_ERR_END_OF_FILE || error == HA_ERR_KEY_NOT_FOUND) && !m_ends)
     m_gap= gap;
   return error;
 }
 
-/** The row next to the place, in the direction. */
+/** Reads the row next to the recorded position, in the given direction. */
 int ha_terrace::leave_gap(uchar *buf, Direction direction, const Bytes *prefix)
 {
   const Gap gap= m_gap, end= direction == FORWARD ? BEHIND_LAST : BEFORE_FIRST;
