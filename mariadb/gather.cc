@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
-  Rows that an UPDATE or DELETE of one table changes are gathered, and changed some hundreds at a time: the engine goes through each of the
-  table's trees in the order of its keys, so it comes to a page once where it came to it for each row.
+  Gathers the rows that an UPDATE or DELETE of one table changes, and applies the changes some hundreds at a time: the engine goes through
+  each of the table's trees in key order, so it visits a page once instead of once for each row.
 
-  The rows are locked since they were read, so nobody else comes between. Nothing of the statement's own may read them meanwhile: it calls no
-  trigger and no routine, has no subquery, and looks for no other row before it writes one. What its scan reads is ahead of what is gathered;
-  where the scan goes anywhere else than on, what is gathered is changed first.
+  The rows are locked from the time they are read, so no other transaction changes them before that. The statement itself must not read them
+  meanwhile either: it calls no trigger and no routine, has no subquery, and looks up no other row before it writes one. Its scan reads ahead
+  of the gathered rows; before the scan moves anywhere but forward, the gathered changes are applied.
 
-  An error comes with a later row or at the statement's end. So it is for statements that end with the first error.
+  An error is reported with a later row or at the end of the statement. So only statements that end with the first error gather.
 
-  The first row is changed at once: a statement that changes no other pays nothing.
+  The first row is changed at once: a statement that changes only one row pays nothing.
 */
 #include "ha_terrace.h"
 #include "errors.h"
@@ -17,19 +17,19 @@
 
 using namespace terrace;
 
-/** So many bytes and rows are gathered at the most, but for the last row. */
+/** The most bytes and rows that are gathered; the last row may exceed the bytes. */
 static const size_t GATHERED_MAX= 256 * 1024, GATHERED_ROWS_MAX= 4096;
 /**
-  Where entries of secondary indexes change, so many rows: who comes by such an entry locks it and waits for its row, and is in the way of the
-  entry's change. The two deadlock, and the more often, the longer a row is locked before its entry is changed.
+  The most rows if entries of secondary indexes change. A transaction that comes by such an entry locks it and waits for the row's lock, and so
+  blocks the change of the entry. The two transactions deadlock, the more often the longer a row is locked before its entry is changed.
 */
 static const size_t GATHERED_ROWS_WITH_ENTRIES_MAX= 64;
-/** A row that is longer is changed alone, as is one of which parts may be kept apart. */
+/** A longer row is changed on its own, as is a row with values that may be stored off-page. */
 static const size_t GATHERED_ROW_MAX= 64 * 1024;
 
 bool ha_terrace::may_gather() const
 {
-  // The server asks partitions, too, that the statement does not name and that are not open.
+  // The server also asks partitions that the statement does not name and that are not open.
   if (!m_table)
     return false;
   THD *thd= ha_thd();
@@ -43,7 +43,7 @@ bool ha_terrace::may_gather() const
          m_lock == TERRACE_LOCK_EXCLUSIVE;
 }
 
-/** The second row is to be changed. */
+/** Called when the second row is about to be changed. */
 void ha_terrace::begin_gathering()
 {
   const LEX *lex= ha_thd()->lex;
@@ -52,7 +52,7 @@ void ha_terrace::begin_gathering()
     m_locks_ahead= !terrace_cursor_set_reads_all(m_cursor, true);
 }
 
-/** Changes what is gathered, unless the statement has failed and will be rolled back. */
+/** Applies the gathered changes, unless the statement has failed and will be rolled back. */
 int ha_terrace::change_gathered()
 {
   int32_t code= TERRACE_OK;
@@ -63,7 +63,7 @@ int ha_terrace::change_gathered()
   return map(code);
 }
 
-/** The scan is about to go elsewhere. Where it does so with each row, nothing is won. */
+/** Called when the scan is about to seek elsewhere. If it seeks for each row, gathering saves nothing and stops. */
 int ha_terrace::change_gathered_before_seek()
 {
   const bool few= m_gathered_rows < 2;
@@ -73,7 +73,7 @@ int ha_terrace::change_gathered_before_seek()
   return error;
 }
 
-/** Whether this row is to be gathered. */
+/** Whether the current row is to be gathered. */
 bool ha_terrace::gathers()
 {
   if (m_gathers == FROM_NEXT_ROW)
@@ -98,7 +98,7 @@ int ha_terrace::end_bulk_delete()
   return error;
 }
 
-/** What is written to the binary log row by row, and what changes keys of rows or counters, is changed row by row. */
+/** Updates that the binary log records row by row, and those that change primary keys or AUTO_INCREMENT columns, are done row by row. */
 bool ha_terrace::start_bulk_update()
 {
   if (!may_gather() || row_logging || (table->found_next_number_field &&
@@ -123,7 +123,7 @@ int ha_terrace::end_bulk_update()
   return 0;
 }
 
-/** What the server's own ha_update_row() counts is counted here. */
+/** Counts here what the server's own ha_update_row() would count. */
 int ha_terrace::bulk_update_row(const uchar *old_data, const uchar *new_data, ha_rows *duplicates)
 {
   *duplicates= 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
-  What the plugin has one of: the handlerton, the engine, the settings that code beside plugin.cc reads.
+  The plugin's globals: the handlerton, the engine, and the settings that are read outside plugin.cc.
 */
 #ifndef TERRACE_GLOBALS_H
 #define TERRACE_GLOBALS_H
@@ -10,38 +10,38 @@
 namespace terrace {
 
 extern handlerton *hton;
-/** Null while the engine could not be started. */
+/** Null if the engine could not be started. */
 extern terrace_engine *engine;
 
-/** How far a commit waits for the log: not, until it is durable, until the operating system has it. */
+/** What a commit waits for: nothing, until its log records are durable, or until they are written to the operating system. */
 enum Flush : ulong { FLUSH_NEVER_WAIT= 0, FLUSH_AT_COMMIT= 1, FLUSH_WRITTEN= 2 };
 Flush flush_at_commit();
-/** Whether the engine was given one. */
+/** Whether the engine is configured with a flash cache, and with an object store. */
 bool has_flash();
 bool has_store();
-/** Whether temporary tables are made apart from others: unlogged, and on no tier that lasts. */
+/** Whether temporary tables are created unlogged, and on no durable tier. */
 bool temporary_tables_are_unlogged();
-/** How long a session waits for a row lock. */
+/** The session's timeout for row locks. */
 ulonglong lock_wait_ms(THD *thd);
 /** The session's innodb_lock_wait_timeout; ULONGLONG_MAX if there is no such variable. */
 ulonglong innodb_lock_wait_ms(THD *thd);
-/** innodb_strict_mode, which is on where there is none. */
+/** innodb_strict_mode; true if there is no such variable. */
 bool innodb_is_strict(THD *thd);
-/** terrace_snapshot_isolation of the session. */
+/** The session's terrace_snapshot_isolation. */
 bool snapshot_isolation(THD *thd);
-/** terrace_foreign_keys of the session. */
+/** The session's terrace_foreign_keys. */
 enum Foreign_keys { FOREIGN_KEYS_REFUSED, FOREIGN_KEYS_WARNED };
 ulong foreign_keys(THD *thd);
-/** terrace_backup_stage of the session. */
+/** The session's terrace_backup_stage. */
 enum Backup_stage { BACKUP_STAGE_REFUSED, BACKUP_STAGE_ALLOWED, BACKUP_STAGE_COPIED };
 ulong backup_stage(THD *thd);
 /** terrace_backup_copy_dir; empty if it isn't set. */
 std::string backup_copy_directory();
 
-/* What the server's functions for plugins say, without a call. */
+/* The same as the server's functions for plugins, but inline. */
 inline int command_of(const THD *thd) { return thd->lex->sql_command; }
 inline uint isolation_of(const THD *thd) { return thd->tx_isolation; }
-/** Whether a statement doesn't end the transaction that it is in. */
+/** Whether the transaction continues after the statement. */
 inline bool goes_on(const THD *thd) { return thd->variables.option_bits & (OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN); }
 
 inline terrace_bytes bytes_of(const void *data, size_t length)

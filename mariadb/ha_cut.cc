@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
-  Reads in an index's order past parts that are cut (key_codec.h).
+  Reads in index order across key parts that are cut (key_codec.h).
 
-  Entries that agree in all bytes before a cut are a *run*. In it the engine has them in the digests' order; in a *unit*, those that agree in the
-  digest too, the value is the same, and what follows it orders them as ever. So a scan that comes to a run looks at one row of each unit for
-  the value, sorts the units by it, and goes through them one after the other, each with the unit's bytes as what all its entries begin with.
-  Behind the last it goes on behind the run. In a unit a later part may be cut: that is a run within the unit, and so on.
+  Entries that are equal in all bytes before a cut form a *run*. The tree keeps the entries of a run in the order of their digests. The entries
+  of a run that also have the same digest form a *unit*: they have the same value, and the bytes after the digest order them as usual. So a
+  scan that reaches a run reads one row of each unit for its value, sorts the units by value, and scans them one after the other, each by the
+  prefix that its entries share. After the last unit it continues after the run. A later part may be cut within a unit: that makes a run within
+  the unit, and so on.
 
-  A read of equal values knows the unit by the digest. What other units there are is found out when its end has come and the scan goes on, which
-  only who reads on without saying how far wants. The same holds for a range whose both ends have the value.
+  A read of equal values knows its unit by the digest. It finds the run's other units only if the scan continues past the end of its unit, which
+  happens only if the reader gave no end. The same holds for a range whose two ends have the same value.
 
-  A locking read locks what it looks at, gaps too: rows of all units of a run, though its range may end in it. What is behind the range in the
-  index's order may be before it in the tree's. READ COMMITTED gives the rows back.
+  A locking read locks all that it reads, including gaps: it locks rows of all units of a run, even if its range ends within the run. Entries
+  after the range in index order may be before it in tree order. READ COMMITTED releases the locks of these rows.
 */
 #include "ha_terrace.h"
 #include "errors.h"
@@ -19,7 +20,7 @@
 
 using namespace terrace;
 
-/** Bytes that a run's units may take. */
+/** The most bytes that a run's units may take. */
 static const size_t RUN_BYTES_MAX= 256 << 20;
 
 static std::string text(const Bytes &bytes, size_t from= 0)
@@ -27,7 +28,7 @@ static std::string text(const Bytes &bytes, size_t from= 0)
   return std::string(reinterpret_cast<const char *>(bytes.data()) + from, bytes.size() - from);
 }
 
-/** SELECT of one table alone whose rows may come in any order, and all do. */
+/** Whether the statement is a SELECT of a single table that returns all rows, in any order. */
 bool ha_terrace::needs_no_order() const
 {
   LEX *lex= ha_thd()->lex;
@@ -38,7 +39,7 @@ bool ha_terrace::needs_no_order() const
          !(select->options & SELECT_DISTINCT) && !select->have_window_funcs() && !lex->with_rownum;
 }
 
-/** Whether it is seen that no other entry next to the current one agrees with it in so many bytes. */
+/** Whether the batch shows that the next entry differs from the current one in its first `bytes` bytes. */
 bool ha_terrace::is_alone(size_t bytes) const
 {
   if (!m_batch_left)
@@ -47,7 +48,7 @@ bool ha_terrace::is_alone(size_t bytes) const
   return next.len < bytes || memcmp(next.data, m_current.key, bytes);
 }
 
-/** One row of the run, whole, to `buf`: the first at `from` or behind it. */
+/** Reads one complete row of the run into `buf`: the first at or after `from`. */
 int ha_terrace::look_at_cut(uchar *buf, const Bytes &from, const Bytes &run)
 {
   m_looks= true;
@@ -75,7 +76,7 @@ int ha_terrace::look_at_cut(uchar *buf, const Bytes &from, const Bytes &run)
   return failed ? HA_ERR_CRASHED : 0;
 }
 
-/** Finds out the run's units. There may be none any more. */
+/** Finds the run's units. There may be none left. */
 int ha_terrace::gather_cut_run(uchar *buf, CutRun *run)
 {
   if (m_cut_kept && m_lock == TERRACE_LOCK_NONE && m_cut_kept->begins == run->begins && m_cut_kept->part == run->part)
@@ -94,7 +95,7 @@ int ha_terrace::gather_cut_run(uchar *buf, CutRun *run)
   while (!(error= look_at_cut(buf, from, all)))
   {
     KeyCodec::CutPart here;
-    // Whoever agrees with it before the cut is cut there.
+    // Every entry that equals the run's bytes before the cut is cut at the same place.
     if (!index.find_cut(m_current.key, m_current.key_length, before, &here) || here.part != run->part)
       return HA_ERR_CRASHED;
     value.clear();
@@ -120,7 +121,7 @@ int ha_terrace::gather_cut_run(uchar *buf, CutRun *run)
   return 0;
 }
 
-/** The innermost run's current unit is the one that the scan is in. */
+/** Confines the scan to the innermost run's current unit. */
 void ha_terrace::stay_in_cut_unit()
 {
   if (m_cut_runs.empty())
@@ -130,7 +131,7 @@ void ha_terrace::stay_in_cut_unit()
   m_cut_unit.append(run.now.digest.data(), run.now.digest.size());
 }
 
-/** The units of the first `covered` bytes of m_prefix, the read's bound, are those that the scan is in. */
+/** Enters the units in the first `covered` bytes of m_prefix, the read's bound. */
 void ha_terrace::enter_units_of_bound(size_t covered)
 {
   const KeyCodec &index= m_indexes[active_index];
@@ -140,7 +141,7 @@ void ha_terrace::enter_units_of_bound(size_t covered)
   stay_in_cut_unit();
 }
 
-/** The run of a cut of the bound, in the bound's unit. */
+/** The run at a cut of the bound, with the bound's unit as the current one. */
 std::unique_ptr<ha_terrace::CutRun> ha_terrace::run_of_bound(const KeyCodec::CutPart &cut)
 {
   const KeyCodec &index= m_indexes[active_index];
@@ -156,7 +157,7 @@ std::unique_ptr<ha_terrace::CutRun> ha_terrace::run_of_bound(const KeyCodec::Cut
   return run;
 }
 
-/** The first row of the innermost run's unit `at`, in the scan's direction. */
+/** Reads the first row of the innermost run's unit `at`, in the scan's direction. */
 int ha_terrace::read_cut_unit(uchar *buf, size_t at)
 {
   CutRun &run= *m_cut_runs.back();
@@ -169,7 +170,7 @@ int ha_terrace::read_cut_unit(uchar *buf, size_t at)
   return successor(&behind) ? go(buf, TERRACE_SEEK_BEFORE, &behind, &m_cut_unit) : go(buf, TERRACE_SEEK_LAST, nullptr, &m_cut_unit);
 }
 
-/** The row next to the innermost run, which the scan is through. */
+/** Reads the row next to the innermost run, whose units have all been scanned. */
 int ha_terrace::leave_cut_run(uchar *buf, const Bytes *prefix)
 {
   Bytes bound;
@@ -182,7 +183,7 @@ int ha_terrace::leave_cut_run(uchar *buf, const Bytes *prefix)
   return successor(&bound) ? go(buf, TERRACE_SEEK_AT_LEAST, &bound, within(prefix)) : HA_ERR_END_OF_FILE;
 }
 
-/** After the innermost run's current unit: the first row of the next one, or behind the run. */
+/** After the innermost run's current unit: reads the first row of the next unit or, if it was the last, the row after the run. */
 int ha_terrace::read_next_cut_unit(uchar *buf, const Bytes *prefix)
 {
   CutRun &run= *m_cut_runs.back();
@@ -198,12 +199,12 @@ int ha_terrace::read_next_cut_unit(uchar *buf, const Bytes *prefix)
   return read_cut_unit(buf, m_direction == FORWARD ? at : at - 1);
 }
 
-/** After a step within the engine's order, which ended with `error`: the row that is next in the index's. */
+/** After a step in tree order, which ended with `error`: reads the row that is next in index order. */
 int ha_terrace::put_in_order(uchar *buf, int error, Direction direction, const Bytes *prefix)
 {
   for (;;)
   {
-    m_direction= direction;             // a cursor that was opened again has none
+    m_direction= direction;             // a reopened cursor has no direction
     if (!error)
     {
       const Bytes *const all= within(prefix);
@@ -221,7 +222,7 @@ int ha_terrace::put_in_order(uchar *buf, int error, Direction direction, const B
       error= !units ? leave_cut_run(buf, prefix) : read_cut_unit(buf, direction == FORWARD ? 0 : units - 1);
       continue;
     }
-    // Where all that is wanted has the unit's value, its end is the end.
+    // If all wanted entries have the unit's value, the read ends with the unit.
     if ((error != HA_ERR_END_OF_FILE && error != HA_ERR_KEY_NOT_FOUND) || m_cut_runs.empty() ||
         (prefix && prefix->size() >= m_cut_unit.size()) || m_cut_unit.size() <= m_cut_confined)
       return error;
@@ -229,7 +230,7 @@ int ha_terrace::put_in_order(uchar *buf, int error, Direction direction, const B
   }
 }
 
-/** index_read_map() of a bound of which a part is cut; the bytes of it as they are in keys are in m_prefix. */
+/** index_read_map() with a bound that has a cut part; m_prefix holds the bound as encoded in keys. */
 int ha_terrace::seek_cut_bound(uchar *buf, enum ha_rkey_function flag)
 {
   const Direction direction= flag == HA_READ_KEY_OR_NEXT || flag == HA_READ_AFTER_KEY ? FORWARD : BACKWARD;
@@ -238,7 +239,7 @@ int ha_terrace::seek_cut_bound(uchar *buf, enum ha_rkey_function flag)
   return put_in_order(buf, go_to_cut_bound(buf, flag, m_cut_confined), direction, nullptr);
 }
 
-/** As far as the bound agrees with a unit of each run; the scan is in those of its first `covered` bytes. */
+/** Enters the units of the bound as long as each of its runs has that unit. The scan has entered those of the first `covered` bytes. */
 int ha_terrace::go_to_cut_bound(uchar *buf, enum ha_rkey_function flag, size_t covered)
 {
   const KeyCodec &index= m_indexes[active_index];
@@ -246,7 +247,7 @@ int ha_terrace::go_to_cut_bound(uchar *buf, enum ha_rkey_function flag, size_t c
   KeyCodec::CutPart cut;
   if (!index.find_cut(m_prefix.data(), m_prefix.size(), covered, &cut))
   {
-    // What is behind it is in the engine's order.
+    // After the last cut, tree order is index order.
     Bytes bound;
     bound.assign(m_prefix.data(), m_prefix.size());
     const bool behind= flag != HA_READ_KEY_OR_NEXT && flag != HA_READ_BEFORE_KEY;
@@ -262,11 +263,11 @@ int ha_terrace::go_to_cut_bound(uchar *buf, enum ha_rkey_function flag, size_t c
   const bool is_there= std::binary_search(units.begin(), units.end(), run->now);
   m_cut_runs.push_back(std::move(run));
   stay_in_cut_unit();
-  // Else what is wanted begins with a unit next to where the bound's would be.
+  // Without the bound's unit, the wanted entries begin with the unit next to its position.
   return is_there ? go_to_cut_bound(buf, flag, cut.end) : read_next_cut_unit(buf, nullptr);
 }
 
-/** The cursor is closed for a while: what there is in its runs may be something else then. */
+/** Called when the cursor is closed for a while: the contents of its runs may change meanwhile. */
 void ha_terrace::forget_cut_units()
 {
   m_cut_kept.reset();

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
-  What the optimizer hands down to the handler, so that fewer rows are read, or in a better order:
+  What the optimizer pushes down to the handler, so that it reads fewer rows, or reads them in a better order:
 
-    index conditions   a part of WHERE that an index's columns suffice for
-    rowid filters      the primary keys that another index's range has, as a set
-    ranges             where a range of an index ends
+    index conditions   a part of WHERE that can be evaluated on an index's columns alone
+    rowid filters      the set of primary keys in a range of another index
+    ranges             the end of a range of an index
     multi-range reads  many ranges at once, sorted by key or by primary key: the server's own DS-MRR
 
-  Conditions and filters are evaluated in judge_entry(), which the engine calls for each entry of a secondary index that
-  the transaction sees, before it reads the entry's row. The entry's columns are unpacked into the server's record for
-  that. Rows come in batches: what is judged is ahead of what the server has been given. A bare entry is kept, and its row is
-  judged when the server is given it (judge_row(); a filter only spares reads, and is not asked again).
+  Conditions and filters are evaluated in judge_entry(), which the engine calls for each visible entry of a secondary index before it reads
+  the entry's row. It unpacks the entry's columns into the server's record. Rows are fetched in batches, so entries are judged ahead of the
+  row that the server has received. A bare entry is kept, and its row is judged when it is returned to the server (judge_row(); a filter only
+  saves reads and is not evaluated again).
 
-  A cursor that locks reads row by row. It has locked the entry and the row when they are judged, and gives the locks back only
-  in READ COMMITTED, as it does for rows that the server itself finds not to match.
+  A locking cursor reads row by row. It has locked the entry and the row before they are judged, and releases the locks only in READ
+  COMMITTED, as it does for rows that the server itself finds not to match.
 */
 #include "ha_terrace.h"
 #include "errors.h"
@@ -21,7 +21,7 @@
 
 using namespace terrace;
 
-/** The condition is evaluated as a whole. A virtual column's index gets none, as in InnoDB. */
+/** Takes the whole condition, or none of it: none for an index with a virtual column, as in InnoDB. */
 Item *ha_terrace::idx_cond_push(uint number, Item *condition)
 {
   if (tree_of(number) == 0 || m_indexes[number].has_virtual())
@@ -71,11 +71,11 @@ int32_t ha_terrace::judge_entry(void *context, terrace_bytes key, uint32_t prima
   case KeyCodec::WHOLE:
     break;
   }
-  // position() takes it from here.
+  // position() reads m_position.
   if (self->m_hidden)
     self->m_position.assign(key.data + primary_at, key.len - primary_at);
-  // Where the server compares the entry with the range's end, the record lacks what the index has a prefix of: the key's
-  // bytes are compared instead.
+  // The server would compare the record with the range's end. The record is incomplete if the index holds only a prefix of a column: then
+  // the key's bytes are compared instead.
   key_range *const end= self->end_range;
   if (end && !index.is_whole())
   {
@@ -89,13 +89,13 @@ int32_t ha_terrace::judge_entry(void *context, terrace_bytes key, uint32_t prima
   if (result == CHECK_POS && self->filters_rowids())
     result= handler_rowid_filter_check(self);
   self->end_range= end;
-  // What comes behind it in the tree may come before it in the index's order.
+  // Entries after it in tree order may be before it in index order.
   if (result == CHECK_OUT_OF_RANGE && self->is_cut_within(key))
     return TERRACE_VERDICT_SKIP;
   return verdict(result);
 }
 
-/** The pushed condition of a row that came by a bare entry. REJECTED: the next one is wanted. */
+/** Evaluates the pushed condition on a row found through a bare entry. Returns REJECTED if the next row must be read. */
 int ha_terrace::judge_row()
 {
   if (!pushed_idx_cond || pushed_idx_cond_keyno != active_index)
@@ -116,7 +116,7 @@ int ha_terrace::judge_row()
   }
 }
 
-/** Bytes that all keys of the range are below; `shared`: of a cut part, as the range's start has them. False: there are none. */
+/** Encodes an upper bound of all keys of the range. `shared`: bytes, up to the end of a cut part, that the range's start shares. Returns false if there is no bound. */
 bool ha_terrace::encode_end(const key_range *end, size_t shared, Bytes *out) const
 {
   out->clear();
@@ -127,7 +127,7 @@ bool ha_terrace::encode_end(const key_range *end, size_t shared, Bytes *out) con
 
 int ha_terrace::read_range_first(const key_range *start, const key_range *end, bool equal, bool sorted)
 {
-  // The next read is the range's first, and the steps after it are the range's.
+  // The next read is the range's first; the steps after it belong to the range.
   m_cut_confined_next= 0;
   if (start && end && m_indexes[active_index].may_cut())
   {
@@ -138,7 +138,7 @@ int ha_terrace::read_range_first(const key_range *start, const key_range *end, b
   }
   m_in_range_next= end && encode_end(end, m_cut_confined_next, &m_end);
   m_ends_next= m_in_range_next && !equal && m_lock == TERRACE_LOCK_NONE;
-  // All of it is read: its rows may be locked some at a time.
+  // All rows of the range are read, so they may be locked several at a time.
   m_range_ahead_next= m_lock != TERRACE_LOCK_NONE && m_tree == 0 && (m_in_range_next || !end) && reads_to_the_end();
   return handler::read_range_first(start, end, equal, sorted);
 }
@@ -172,7 +172,7 @@ int ha_terrace::multi_range_read_explain_info(uint mode, char *text, size_t size
   return m_multi_range.dsmrr_explain_info(mode, text, size);
 }
 
-/** A second handler of the same table (a partition's: the server names the whole) reads under the same lock. */
+/** Opens a second handler of the same table, which reads under the same lock. m_name is used because for a partition the server passes the name of the whole table. */
 handler *ha_terrace::clone(const char *, MEM_ROOT *root)
 {
   handler *copy= handler::clone(m_name.c_str(), root);

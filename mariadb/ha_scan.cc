@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The handler's reads, as the server asks for them: scans, index reads, positions. The map is in ha_terrace.h. */
+/* The handler's read functions that the server calls: scans, index reads, positions. ha_terrace.h has the map of the handler. */
 #include "ha_terrace.h"
 
 using namespace terrace;
@@ -113,7 +113,7 @@ int ha_terrace::index_next_same(uchar *buf, const uchar *key, uint length)
   {
     m_prefix.clear();
     m_indexes[active_index].encode_image_bytes(key, length, &m_prefix);
-    // The batch at hand was fetched without this end: start again behind the current row.
+    // The current batch was fetched without this bound: restart after the current row.
     m_at_cursor= false;
     m_batch_left= 0;
     m_prefix_set= true;
@@ -138,7 +138,7 @@ int ha_terrace::rnd_init(bool scan)
 
 int ha_terrace::rnd_end()
 {
-  // A multi-range read's rows are read by position; the next one may be of another index.
+  // A multi-range read fetches its rows by position; the next multi-range read may use another index.
   m_multi_range.dsmrr_close();
   close_cursor();
   return 0;
@@ -180,7 +180,7 @@ int ha_terrace::rnd_pos(uchar *buf, uchar *place)
   return error ? error : unpack(buf, &m_key);
 }
 
-/* A position is the primary key as the server writes it (key_copy), or the hidden row id. */
+/* A position is the primary key in the server's format (key_copy), or the hidden row id. */
 void ha_terrace::position(const uchar *record)
 {
   if (m_hidden)
@@ -208,7 +208,7 @@ void ha_terrace::encode_primary(const uchar *record, Bytes *out)
     m_primary.encode_record(record, out, &has_null);
 }
 
-/** The order is that of the rows' keys: scans of indexes that are merged deliver rows so. */
+/** Orders positions as the rows' keys: merged index scans deliver rows in this order. */
 int ha_terrace::cmp_ref(const uchar *one, const uchar *other)
 {
   if (m_hidden)
@@ -216,7 +216,7 @@ int ha_terrace::cmp_ref(const uchar *one, const uchar *other)
   return m_primary.compare_images(one, other, &m_compared[0], &m_compared[1]);
 }
 
-/* READ COMMITTED: a row that didn't match gives its lock back. */
+/* In READ COMMITTED, releases the lock of a row that didn't match. */
 void ha_terrace::unlock_row()
 {
   if (m_semi_read)

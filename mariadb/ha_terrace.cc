@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The handler: open, close, what it can do, locks and statements, costs. The map is in ha_terrace.h. */
+/* The handler: open, close, capabilities, locks and statements, costs. ha_terrace.h has the map of the handler. */
 #include "ha_terrace.h"
 #include "partition_info.h"
 #include "convert.h"
@@ -13,7 +13,7 @@
 #include "key_words.h"
 #include "table_options.h"
 
-/* The server exports them and declares them in no header. */
+/* The server exports these functions, but declares them in no header. */
 extern "C" int thd_binlog_format(const MYSQL_THD thd);
 extern "C" bool thd_binlog_filter_ok(const MYSQL_THD thd);
 extern "C" bool thd_sqlcom_can_generate_row_events(const MYSQL_THD thd);
@@ -28,11 +28,11 @@ handler::Table_flags ha_terrace::table_flags() const
                      HA_REQUIRES_KEY_COLUMNS_FOR_DELETE | HA_BINLOG_ROW_CAPABLE | HA_ONLINE_ANALYZE |
                      HA_CAN_SKIP_LOCKED | HA_CAN_TABLES_WITHOUT_ROLLBACK | HA_CAN_ONLINE_BACKUPS |
                      HA_CAN_FORCE_BULK_UPDATE | HA_CAN_FORCE_BULK_DELETE;
-  // Below REPEATABLE READ statements don't lock what they read: only rows can be logged.
+  // Below REPEATABLE READ statements don't lock what they read, so only row-based logging is possible.
   THD *thd= current_thd;
   if (thd && isolation_of(thd) > ISO_READ_COMMITTED)
     flags|= HA_BINLOG_STMT_CAPABLE;
-  // Nor do they lock gaps, so of two who look for a duplicate by a hash, or an overlap, and then write, neither would see the other's row.
+  // Nor do they lock gaps: of two sessions that check for a duplicate hash or an overlap and then write, neither would see the other's row.
   else if (thd)
     flags|= HA_CHECK_UNIQUE_AFTER_WRITE;
   return flags;
@@ -41,7 +41,7 @@ handler::Table_flags ha_terrace::table_flags() const
 ulong ha_terrace::index_flags(uint number, uint, bool) const
 {
   ulong flags= HA_READ_NEXT | HA_READ_PREV | HA_READ_ORDER | HA_READ_RANGE | HA_KEYREAD_ONLY | HA_DO_INDEX_COND_PUSHDOWN;
-  // A filter asks for positions, which must be in the index's entries.
+  // A filter needs positions, which must be part of the index's entries.
   if (m_entry_has_position)
     flags|= HA_DO_RANGE_FILTER_PUSHDOWN;
   if (table_share && number == table_share->primary_key)
@@ -54,10 +54,10 @@ int ha_terrace::map(int32_t code)
   return code == TERRACE_OK ? 0 : map_error(ha_thd(), code);
 }
 
-/** Bytes of the shortest row, as InnoDB's compact format has it: its costs are made for that. */
+/** The length of the shortest row in InnoDB's compact format, which its costs are based on. */
 static uint shortest_row(const TABLE *table)
 {
-  uint bytes= 5 + 6 + 7, nullable= 0;   // the record's head, and who wrote it
+  uint bytes= 5 + 6 + 7, nullable= 0;   // the record header, the transaction id and the roll pointer
   for (Field **at= table->field; *at; at++)
   {
     const Field *field= *at;
@@ -72,7 +72,7 @@ static uint shortest_row(const TABLE *table)
   return bytes + (nullable + 7) / 8;
 }
 
-/** The codecs for this table's columns and indexes. */
+/** Prepares the codecs for this table's columns and indexes. */
 void ha_terrace::lay_out()
 {
   m_row.prepare(table);
@@ -137,7 +137,7 @@ int ha_terrace::open(const char *name, int, uint)
 int ha_terrace::close()
 {
   forget_open(m_name, this);
-  m_batch_at= 0;                        // it was counted, and its session may be gone
+  m_batch_at= 0;                        // the batch has been counted, and its session may have ended
   m_multi_range.dsmrr_close();
   close_cursor();
   free_retired();
@@ -159,9 +159,9 @@ int ha_terrace::reopen()
 }
 
 /*
-  What reads lock, as InnoDB does it: consistent reads lock nothing; LOCK IN SHARE MODE and what a writing statement reads
-  from other tables takes shared locks, the latter not below REPEATABLE READ; FOR UPDATE, UPDATE, DELETE take exclusive
-  ones (external_lock knows them by F_WRLCK).
+  Which locks reads take, as in InnoDB: consistent reads take none. LOCK IN SHARE MODE takes shared locks, as does a writing statement that
+  reads from other tables, the latter not below REPEATABLE READ. FOR UPDATE, UPDATE and DELETE take exclusive locks (external_lock recognizes
+  them by F_WRLCK).
 */
 THR_LOCK_DATA **ha_terrace::store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lock_type type)
 {
@@ -185,10 +185,10 @@ THR_LOCK_DATA **ha_terrace::store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lo
   return to;
 }
 
-/** Why a statement that is about to change the table, or its partitions, can't. Handler error. */
+/** Refuses a statement that is about to change the table or its partitions but can't. Returns a handler error. */
 int ha_terrace::refuse_lock(THD *thd, int type)
 {
-  // The server refuses it, too, but can't say why.
+  // The server refuses it, too, but without the reason.
   if (type == F_WRLCK && !(table_flags() & HA_BINLOG_STMT_CAPABLE) && thd_binlog_format(thd) == BINLOG_FORMAT_STMT &&
       thd_binlog_filter_ok(thd) && thd_sqlcom_can_generate_row_events(thd))
   {
@@ -196,13 +196,13 @@ int ha_terrace::refuse_lock(THD *thd, int type)
              " Terrace is limited to row-logging when transaction isolation level is READ COMMITTED or READ UNCOMMITTED.");
     return HA_ERR_LOGGING_IMPOSSIBLE;
   }
-  // What changes a table's partitions finds too late that one can't be dropped.
+  // The server finds that a partition can't be dropped only when it is too late, in the middle of changing the partitions.
   const ulonglong flags= thd->lex->alter_info.partition_flags;
   if (command_of(thd) == SQLCOM_ALTER_TABLE && flags && !(flags & ALTER_PARTITION_ADMIN) && is_partition(m_name))
   {
     if (refuse_converted_to_itself(thd, table_share))
       return HA_ERR_TABLE_EXIST;
-    // Those of ranges and lists stay as they are beside a new one.
+    // Adding a partition leaves existing range and list partitions as they are.
     if (flags == ALTER_PARTITION_ADD && table->part_info && table->part_info->part_type != HASH_PARTITION)
       return 0;
     if (int error= wait_for_prepared(thd, m_name))
@@ -211,7 +211,7 @@ int ha_terrace::refuse_lock(THD *thd, int type)
   return 0;
 }
 
-/** The table is let go of. What was read is counted where the statement ends. */
+/** Releases the table. The rows read are counted at the end of the statement. */
 void ha_terrace::unlock(THD *thd)
 {
   park_cursor();
@@ -235,10 +235,10 @@ int ha_terrace::external_lock(THD *thd, int type)
   m_lock_type_write= type == F_WRLCK;
   if (m_lock_type_write)
     m_lock= TERRACE_LOCK_EXCLUSIVE;
-  // As InnoDB: HANDLER locks nothing at any level.
+  // As in InnoDB: HANDLER locks nothing at any isolation level.
   else if (m_lock == TERRACE_LOCK_NONE && isolation_of(thd) == ISO_SERIALIZABLE && command_of(thd) != SQLCOM_HA_READ && goes_on(thd))
     m_lock= TERRACE_LOCK_SHARED;
-  // Statements that begin later without this call (start_stmt) read so, too.
+  // Later statements that begin without this call (start_stmt) use the same lock.
   m_stored_lock= m_lock;
   const int error= enter(thd);
   if (!error && !m_in_use)
@@ -249,7 +249,7 @@ int ha_terrace::external_lock(THD *thd, int type)
   return error;
 }
 
-/** A statement starts with this table. */
+/** Called when a statement starts to use this table. */
 int ha_terrace::enter(THD *thd)
 {
   m_session= Session::of(thd);
@@ -265,13 +265,13 @@ int ha_terrace::start_stmt(THD *thd, thr_lock_type type)
 {
   m_lock_type_write= type >= TL_FIRST_WRITE;
   m_lock= m_lock_type_write ? TERRACE_LOCK_EXCLUSIVE : m_stored_lock;
-  // As InnoDB: a plain SELECT is a consistent read here, too.
+  // As in InnoDB: a plain SELECT is a consistent read here, too.
   if (type == TL_READ && command_of(thd) == SQLCOM_SELECT && isolation_of(thd) != ISO_SERIALIZABLE)
     m_lock= TERRACE_LOCK_NONE;
-  // A temporary table isn't locked by anybody before: its first statement in a transaction comes here.
+  // The server calls external_lock for no temporary table: its first statement in a transaction starts here.
   if (table->s->tmp_table != NO_TMP_TABLE && type != TL_READ)
     m_lock= TERRACE_LOCK_EXCLUSIVE, m_lock_type_write= true;
-  // Under LOCK TABLES nobody else asks.
+  // Under LOCK TABLES external_lock is not called for the statement, so the check is done here.
   if (command_of(thd) == SQLCOM_ALTER_TABLE)
     if (int error= refuse_lock(thd, m_lock_type_write ? F_WRLCK : F_RDLCK))
       return error;
@@ -282,7 +282,7 @@ int ha_terrace::start_stmt(THD *thd, thr_lock_type type)
 int ha_terrace::reset()
 {
   m_counter_past= 0;
-  end_gathering();      // a statement that failed has rows left
+  end_gathering();      // a failed statement may leave gathered rows
   m_load_after= 0;
   m_copies= m_load_waits= false;
   if (m_load_within)
@@ -318,7 +318,7 @@ int ha_terrace::info(uint flags)
     if (int error= map(terrace_table_estimate(m_table, &estimate)))
       return error;
     stats.records= estimate.rows;
-    // 0 makes the optimizer believe the table is empty for sure.
+    // With 0 the optimizer would assume that the table is certainly empty.
     if (!stats.records && !(flags & (HA_STATUS_TIME | HA_STATUS_OPEN)))
       stats.records= 1;
     stats.deleted= 0;
@@ -330,12 +330,12 @@ int ha_terrace::info(uint flags)
   if (flags & HA_STATUS_CONST)
   {
     stats.block_size= 16384;
-    stats.max_data_file_length= 0;          // no bound of its own, as InnoDB says it
+    stats.max_data_file_length= 0;          // no limit; reported as InnoDB does
   }
   if (flags & (HA_STATUS_VARIABLE | HA_STATUS_CONST))
     if (int error= refresh_statistics(flags & HA_STATUS_CONST))
       return error;
-  // As InnoDB: when the definition was last touched, and the rows, since the server's start.
+  // As in InnoDB: when the definition was last changed, and when rows were last changed since the server's start.
   if (flags & (HA_STATUS_CONST | HA_STATUS_TIME))
   {
     struct stat definition;
@@ -357,7 +357,7 @@ int ha_terrace::info(uint flags)
 }
 
 /*
-  Costs are InnoDB's, so that plans are. In pages: the first page of a tree is its header.
+  Costs are computed as in InnoDB, so that plans are the same. The unit is pages; the first page of a tree is its header.
 */
 double ha_terrace::scan_time()
 {
@@ -368,19 +368,19 @@ double ha_terrace::read_time(uint index, uint ranges, ha_rows rows)
 {
   if (index != table->s->primary_key)
     return handler::read_time(index, ranges, rows);
-  // Rows of the primary tree lie side by side: a share of the scan.
+  // Rows of the primary tree are adjacent: the cost is a proportion of a scan's.
   const double scan= scan_time();
   const ha_rows all= estimate_rows_upper_bound();
   return all < rows ? scan : ranges + (double) rows / (double) all * scan;
 }
 
-/** What would fit into the tree's pages twice, if all rows were as short as they can be. */
+/** Twice the number of rows that would fit into the tree's pages if all rows were as short as possible. */
 ha_rows ha_terrace::estimate_rows_upper_bound()
 {
   return 2 * (ha_rows) (scan_time() * stats.block_size) / m_row_length_min;
 }
 
-/** How many entries of a secondary index InnoDB would have in so many pages, as full as splits leave them; of the primary key 0: unknown. */
+/** The number of entries of a secondary index that InnoDB would have in `pages` pages, as full as splits leave them; 0 (unknown) for the primary key. */
 double ha_terrace::innodb_rows_in_pages(uint index, uint pages) const
 {
   if (index == table->s->primary_key)
@@ -412,13 +412,13 @@ ha_rows ha_terrace::records_in_range(uint index, const key_range *low, const key
     no_high= true;
   uint64_t count= 0;
   bool near= false;
-  static const uchar nothing= 0;        // an empty key still has an address: it is a bound
+  static const uchar nothing= 0;        // an empty key still has an address, which makes it a bound
   terrace_bytes from_bytes= no_low ? bytes_of(nullptr, 0) : bytes_of(from.size() ? from.data() : &nothing, from.size());
   terrace_bytes to_bytes= no_high ? bytes_of(nullptr, 0) : bytes_of(to.size() ? to.data() : &nothing, to.size());
   Heard heard;
   if (terrace_table_records_in_range(m_table, tree_of(index), from_bytes, to_bytes, &count, &near))
     return HA_POS_ERROR;
-  // InnoDB counts along ten pages. It doubles what it hasn't counted, up to half of the table: the optimizer's costs are made for that.
+  // InnoDB counts ten pages. It doubles an estimate that it hasn't counted, up to half of the table, and the optimizer's costs expect that.
   if (!near && count > innodb_rows_in_pages(index, 9))
     count= MY_MIN(count * 2, stats.records / 2);
   return MY_MAX(count, 1);

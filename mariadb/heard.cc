@@ -4,7 +4,7 @@
 
 namespace terrace {
 
-/** Null where nobody is heard: while the engine is being installed it has no place in sessions yet. */
+/** The session whose KILL is observed; null if there is none, and while the engine is being installed, as it has no slot in sessions yet. */
 static THD *listener() { return hton->slot == HA_SLOT_UNDEF ? nullptr : current_thd; }
 
 Heard::Heard()
@@ -14,7 +14,7 @@ Heard::Heard()
     return;
   terrace_cancel *waits= Session::of(thd)->own_waits();
   terrace_cancel_clear(waits);
-  // One that came before kill_query found the handle.
+  // A KILL may have come before kill_query could find the handle.
   if (is_killed(thd))
     terrace_txn_cancel(waits);
   scope= terrace_scope_begin(waits);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
-  KILL and max_statement_time where the engine is asked for no transaction, or for another than the session's: opening a table,
-  statistics, CHECK, what the optimizer asks. A page that is far may be long in coming there, too.
+  KILL and max_statement_time in calls of the engine that belong to no transaction, or to another one than the session's: opening a table,
+  statistics, CHECK, the optimizer's estimates. These calls, too, may wait long for a page from a lower tier.
 */
 #ifndef TERRACE_HEARD_H
 #define TERRACE_HEARD_H
@@ -10,14 +10,14 @@
 
 namespace terrace {
 
-/** While it lives, a KILL ends the wait that this thread is in, or a transaction of its own, with TERRACE_CANCELLED. A statement that
-    is killed already waits for nothing. Nothing for a thread that is no connection's. */
+/** While this object lives, a KILL cancels the wait of this thread, or of the given transaction, with TERRACE_CANCELLED. A statement that has
+    already been killed doesn't wait. Does nothing in a thread that belongs to no connection. */
 class Heard
 {
 public:
-  /** What the thread asks for no transaction. */
+  /** For calls that belong to no transaction. */
   Heard();
-  /** What it asks for this transaction, whose statement has begun. */
+  /** For calls that belong to this transaction, whose statement has begun. */
   explicit Heard(terrace_txn *txn);
   ~Heard();
   Heard(const Heard &)= delete;
@@ -25,8 +25,8 @@ public:
 
 private:
   terrace_scope *scope= nullptr;
-  Session *session= nullptr;            // that hears for the transaction
-  terrace_cancel *own= nullptr;         // of it
+  Session *session= nullptr;            // passes a KILL on to the transaction
+  terrace_cancel *own= nullptr;         // the transaction's cancel handle
 };
 
 } // namespace terrace

@@ -13,7 +13,7 @@
 
 namespace terrace {
 
-/* What hides a dropped table: this, a number, a slash, and the name that it had. No database is named so. */
+/* A dropped table is hidden under this prefix, a number, a slash, and its previous name. No database has such a name. */
 static const char HIDDEN[]= "#dropped/";
 
 static void list_one(void *context, terrace_bytes name, terrace_bytes properties)
@@ -66,7 +66,7 @@ static void warn(const char *what, const std::string &name)
   sql_print_warning("Terrace: can't %s %s: %s", what, name.c_str(), last_message().c_str());
 }
 
-/** The doubts of the statement at hand. Null: nobody will settle them before the next start. */
+/** The doubts of the current statement; null if they will be settled only at the next start. */
 static InDoubt *doubts_of(THD *thd, const std::string &name)
 {
   if (!thd || server_recovers())
@@ -74,7 +74,7 @@ static InDoubt *doubts_of(THD *thd, const std::string &name)
   InDoubt *doubts= &Session::of(thd)->doubts;
   doubts->follow(thd);
   doubts->note(name);
-  // So that it is told of the statement's end.
+  // Registers the engine, so that the server calls it at the statement's end.
   trans_register_ha(thd, false, hton, 0);
   return doubts;
 }
@@ -96,8 +96,8 @@ void InDoubt::note(const std::string &name)
 }
 
 /**
-  The server's log of DDL first: in DROP, the entry that leads to the table's is not synced, and a list of partitions that is gone needs
-  it. Lists before the directory that names them.
+  Syncs the server's DDL log first: in DROP the server doesn't sync the record that links to the table's record, and a removed list of
+  partitions needs it. Lists are synced before the directory that names them.
 */
 static void sync_all(const InDoubt &doubts)
 {
@@ -121,7 +121,7 @@ void sync_definitions(THD *thd, const std::string &name)
   InDoubt now;
   if (!server_recovers())
     now= Session::of(thd)->doubts;
-  // The new list is there before the first partition that the statement changes.
+  // The server writes the new list before the statement changes its first partition.
   if (server_recovers() || is_partition(name))
     now.note(name);
   sync_all(now);
@@ -138,7 +138,7 @@ void sync_ddl_log_before_drop(THD *thd)
 {
   if (!thd || server_recovers() || !is_drop(thd))
     return;
-  // Each partition asks.
+  // Called once for each partition; only the first call after a drop syncs.
   InDoubt *doubts= &Session::of(thd)->doubts;
   doubts->follow(thd);
   if (doubts->logged == doubts->dropped.size())
@@ -171,7 +171,7 @@ void note_renamed(THD *thd, const std::string &from, const std::string &to)
 
 int32_t drop_now(const std::string &name, const std::string &original, const Properties &properties)
 {
-  // One that is hidden would be dropped again after a crash: to hide it was to wait for the log.
+  // A hidden table would be dropped again after a crash, as hiding it has already waited for the log.
   const int32_t code= properties.has(Properties::DROPPED) ? terrace_table_drop_unwaited(engine, bytes_of(name))
                                                           : terrace_table_drop(engine, bytes_of(name));
   if (!code && !properties.version.empty() && !properties.has(Properties::TEMPORARY))
@@ -179,7 +179,7 @@ int32_t drop_now(const std::string &name, const std::string &original, const Pro
   return code;
 }
 
-/** Hides it until the statement ends. */
+/** Hides the table until the statement ends. */
 static int32_t hide(THD *thd, const std::string &name, Properties properties)
 {
   sync_definitions(thd, name);
@@ -206,7 +206,7 @@ int32_t drop_in_doubt(THD *thd, const std::string &name)
   Properties properties;
   if (int32_t code= properties_of(name, &properties))
     return code;
-  // Nobody was told that it is there.
+  // No client has been told that the table exists.
   const bool nobodys= properties.has(Properties::CREATED) && is_passing_name(name);
   if (properties.has(Properties::TEMPORARY) || nobodys || (!thd && !server_recovers()))
     return drop_now(name, name, properties);
@@ -216,7 +216,10 @@ int32_t drop_in_doubt(THD *thd, const std::string &name)
   return code;
 }
 
-/** A dropped table whose definition is there, and not that of another table, is back; others go. False: not yet. */
+/**
+  Restores a dropped table that has its definition, if no other table has its name; removes other dropped tables. Returns false if this can't
+  be decided yet.
+*/
 static bool settle_dropped(const std::string &hidden, const Properties &properties, bool last)
 {
   const std::string original= shown(hidden);
@@ -227,7 +230,7 @@ static bool settle_dropped(const std::string &hidden, const Properties &properti
       warn("drop", original);
     return true;
   }
-  // The list of a table's partitions may change after them.
+  // A table's list of partitions may change after its partitions.
   if (!last && is_partition(original))
     return false;
   Properties back= properties;
@@ -239,7 +242,7 @@ static bool settle_dropped(const std::string &hidden, const Properties &properti
   return true;
 }
 
-/** A table that was made is the server's. */
+/** Clears the flags of a table that was created and has its definition. */
 static void settle_created(const std::string &name, Properties properties)
 {
   properties.flags&= ~(Properties::CREATED | Properties::REPLACED);
@@ -278,15 +281,16 @@ void settle(InDoubt *doubts)
     }
 }
 
-/** A table whose definition stands elsewhere. */
+/** A table whose definition has another name. */
 struct Parted
 {
   std::string table, definition, origin, statement;
 };
 
 /**
-  Statements that renamed several tables, and of which the last rename of a definition was lost: some definitions are neither where
-  they were before nor where the table is, or others of the same statement are. They follow the tables; else tables follow them.
+  Finds statements that renamed several tables and lost their last rename of a definition: a definition has neither the table's previous
+  nor its present name, or other definitions of the same statement have their table's present name. The definitions of such statements are
+  renamed to match the tables; otherwise tables are renamed to match their definitions.
 */
 static std::set<std::string> half_renamed(const std::vector<Parted> &parted, const Tables &tables)
 {
@@ -304,7 +308,7 @@ static std::set<std::string> half_renamed(const std::vector<Parted> &parted, con
   return half;
 }
 
-/** Tables and definitions that have each other's version only, and not each other's name, come together. */
+/** Matches tables and definitions that have the same version under different names, if no other table or definition has that version. */
 static void match_versions(Tables *tables)
 {
   std::map<std::string, std::set<std::string>> with, defined;
@@ -321,14 +325,14 @@ static void match_versions(Tables *tables)
     const std::string &table= *one.second.begin(), &definition= *found->second.begin();
     if (is_passing_name(definition) && !is_passing_name(table))
     {
-      // What CONVERT put aside, and its removal is lost: partitions keep the version that they had, and the table has its own definition.
+      // CONVERT moved this definition aside, and its removal was lost: partitions keep their version, and the table has its own definition.
       if (named_in(definition, "#sql-backup-") == table && has_file(table, ".frm") && has_file(table, ".par"))
         continue;
-      // Another table's definition came over this one's: it goes where it belongs.
+      // Another table's definition has overwritten this table's: move it to the table that it belongs to.
       const auto other= with.find(defined_version(table));
       if (other != with.end() && other->second.size() == 1 && !has_file(*other->second.begin(), ".frm"))
         install_definition(table, *other->second.begin());
-      // ALTER was done in the engine; the definition that the table has instead is of nothing that is there.
+      // ALTER is committed in the engine; the definition that stands under the table's name belongs to no existing table.
       if (!with.count(defined_version(table)))
         install_definition(definition, table);
     }
@@ -342,7 +346,7 @@ static void match_versions(Tables *tables)
       install_definition(one.definition, one.table);
     else
       moves[one.table]= one.definition;
-  // Each goes aside first: they may have each other's names.
+  // Each table gets a temporary name first, as two tables may exchange their names.
   std::map<std::string, std::string> aside;
   for (const auto &move : moves)
   {
@@ -368,8 +372,9 @@ static void match_versions(Tables *tables)
 }
 
 /**
-  Definitions under a passing name, of this engine and of no table that it has: their tables are gone, as the server's log of DDL is.
-  Without any table in the engine they stay: the volume may be another one. Partitions that a list names need none but their table's.
+  Removes this engine's definitions under temporary names that belong to none of its tables: their tables are gone, as is the server's DDL log.
+  If the engine has no table at all they stay, as the volume may be another one. Partitions that a list names need no definition other than
+  their table's.
 */
 static void remove_left_definitions()
 {

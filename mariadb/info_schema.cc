@@ -48,7 +48,7 @@ static void store_text(Field *field, const char *text, size_t length)
   field->store(text, length, system_charset_info);
 }
 
-/** From `#` on it is no user's name: the server's marks, and what the engine has for itself. */
+/** Decodes a name up to `#`. The rest is no user's name: marks of the server, and names of the engine's own. */
 static std::string decoded(const std::string &encoded)
 {
   const std::string name= encoded.substr(0, encoded.find('#'));
@@ -70,7 +70,7 @@ struct Names
 
 Names::Names(const std::string &path)
 {
-  // A temporary table is a path, and in no schema; nor is a table of the engine's own.
+  // A temporary table's name is a path without a schema; the engine's own tables have no schema either.
   const size_t cut= path[0] == '/' ? std::string::npos : path.find('/');
   if (cut == std::string::npos)
   {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
-  information_schema.TERRACE_SPACES: where the pages of each table and index are. TERRACE_IO: what was asked of the
-  devices and the store.
+  information_schema.TERRACE_SPACES: which tiers hold the pages of each table and index. TERRACE_IO: the requests made to the devices and
+  the object store.
 */
 #ifndef TERRACE_INFO_SCHEMA_H
 #define TERRACE_INFO_SCHEMA_H
@@ -9,7 +9,7 @@
 #include "server.h"
 #include <string>
 
-/* Which table: as information_schema.PARTITIONS has it. store_table fills them. */
+/* The columns that identify a table, as in information_schema.PARTITIONS. store_table fills them. */
 #define TERRACE_TABLE_COLUMNS \
   Column("TABLE_SCHEMA", Varchar(NAME_LEN), NOT_NULL), \
   Column("TABLE_NAME", Varchar(NAME_LEN), NOT_NULL), \
@@ -23,9 +23,9 @@ int start_spaces(void *place);
 int start_io(void *place);
 int start_rules(void *place);
 
-/** `db/table` in file name encoding, with `#P#partition#SP#subpartition` where it is one → the same in names. */
+/** Decodes `db/table` (for a partition with `#P#partition#SP#subpartition`) from file name encoding into plain names. */
 std::string name_of_table(const std::string &path);
-/** The same into the columns of TERRACE_TABLE_COLUMNS, of which the first is `field`. Returns the field behind them. */
+/** Stores the same names in the TERRACE_TABLE_COLUMNS, the first of which is `field`. Returns the field after them. */
 Field **store_table(Field **field, const std::string &path);
 
 } // namespace terrace

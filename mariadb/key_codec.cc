@@ -4,7 +4,7 @@
 
 namespace terrace {
 
-/** What the engine takes of a key, and of that a primary key's share, which each entry of another index has, too. */
+/** The longest key that the engine accepts, and the longest primary key, which is part of each entry of the other indexes. */
 static const uint KEY_BYTES_MAX= 3490, PRIMARY_BYTES_MAX= 2300;
 
 void KeyCodec::prepare(TABLE *table, uint key_number, const KeyCodec *primary, bool cuts)
@@ -37,7 +37,7 @@ void KeyCodec::prepare(TABLE *table, uint key_number, const KeyCodec *primary, b
   cuts_from= UINT_MAX32;
   if (!cuts)
     return;
-  uint beside= 8;                       // a hidden row id
+  uint beside= 8;                       // the length of a hidden row id
   for (uint at= 0; at < tail.size(); at++)
     beside= (at ? beside : 0) + tail[at].longest();
   share_room(table->s->primary_key == 0 && key_number == 0 ? PRIMARY_BYTES_MAX : KEY_BYTES_MAX - beside);
@@ -59,7 +59,7 @@ void KeyCodec::encode_image(const uchar *key, key_part_map map, Bytes *out, Cut 
   const uchar *own[MAX_REF_PARTS];
   bool is_null;
   if (map == HA_WHOLE_KEY)
-    map= ((key_part_map) 1 << parts.size()) - 1;        // the index's own, as key_copy writes them
+    map= ((key_part_map) 1 << parts.size()) - 1;        // the index's own parts, as key_copy writes them
   for (uint at= 0; at < parts.size(); at++, map>>= 1)
   {
     if (!(map & 1) || at > last)
@@ -67,15 +67,15 @@ void KeyCodec::encode_image(const uchar *key, key_part_map map, Bytes *out, Cut 
     own[at]= key;
     parts[at].encode_image(&key, out, &is_null, cutting);
   }
-  // Extended keys: the server leaves out what the index has already, the entry's key does not.
+  // Extended keys: the server's image leaves out primary key columns that the index already has; the entry's key repeats them.
   for (uint at= 0; at < tail.size() && at + parts.size() <= last; at++)
   {
     if (extension[at] >= 0)
     {
       const uchar *again= own[extension[at]];
       if (!map)
-        return;                         // nothing more is given: a shorter prefix is as good
-      // An own part may be nullable only if the column is, and then it is not of a primary key: the images agree.
+        return;                         // no further part is given: a shorter prefix bounds the same keys
+      // The index's part is nullable only if the column is, which a primary key column isn't: so both parts have the same image.
       tail[at].encode_image(&again, out, &is_null, cutting);
       continue;
     }
@@ -90,7 +90,7 @@ void KeyCodec::encode_image_bytes(const uchar *key, uint length, Bytes *out) con
 {
   const uchar *end= key + length;
   key_part_map map= 0;
-  // Which parts are there, by their lengths; then as for a map.
+  // Finds the given parts by their lengths, then encodes as for a map.
   const uchar *at= key;
   uint bit= 0;
   for (const KeyPart &part : parts)
@@ -129,7 +129,7 @@ int KeyCodec::compare_images(const uchar *one, const uchar *other, Bytes *first,
   return 0;
 }
 
-/** Bytes of key and originals that an entry takes for sure (the engine's limit is 4000, with what it notes of the entry). */
+/** The length of key and originals that an entry can always hold (the engine's limit is 4000, including its own data about the entry). */
 static const size_t ENTRY_BYTES_MAX= 3950;
 
 void KeyCodec::originals(const uchar *record, size_t key_length, Bytes *out) const
