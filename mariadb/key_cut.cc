@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
-  Long values in keys are cut (key_codec.h): where, and how what is left of them is told from what is whole.
+  Cuts long values in keys (key_codec.h): where they are cut, and how a cut value is told from a complete one.
 
-  A page of the engine takes keys of 3500 bytes. A collation's weights of one text may be many times that: so no part has more than its share
-  of what there is. The shares depend on how many parts may be long alone, not on how long, which may change in place.
+  A page of the engine holds keys of up to 3500 bytes. A collation's weights for one text may be many times that, so each part is limited to
+  its share of the available bytes. The shares depend only on how many parts may be long, not on their lengths, which may change in place.
 
-  A value is cut if it is longer than the part's share; what is not cut ends within that. So who walks over a part need not know which it is: it
-  ends within the share, or with the digest behind it. The digest is the first half of SHA-256 over all of the value's bytes.
+  A value is cut if it is longer than the part's share; a complete value ends within the share. So a parser of the key need not know which it
+  is: the part ends within the share, or with the digest after it. The digest is the first half of SHA-256 over all of the value's bytes.
 */
 #include "key_codec.h"
 #include <mysql/service_sha2.h>
@@ -61,7 +61,7 @@ void KeyPart::put(const uchar *bytes, size_t count, Bytes *out, Cut cutting) con
   out->append(digest, DIGEST);
 }
 
-/** Past a value that is whole. */
+/** Moves past a complete value. */
 bool KeyPart::skip_value(const uchar **key, const uchar *end, uchar invert) const
 {
   const uchar *at= *key;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* One column of a key; the theory is in key_codec.h. */
+/* One column of a key; the format is described in key_codec.h. */
 #include "key_codec.h"
 #include "row_codec.h"
 
@@ -86,12 +86,12 @@ void KeyPart::prepare(TABLE *table, const KEY_PART_INFO *info)
     levels= 1;
     level_flags[0]= 0;
   }
-  // A CHAR under NO PAD is as long as it is on every level.
+  // A CHAR under NO PAD is not padded on any level.
   rest_pads= levels > 1 && (pads || !is_char());
   weight= 0;
   if (!pads && !rest_pads)
     return;
-  // What a space weighs, in the character set's own encoding of a space.
+  // The weight of a space, in the character set's encoding.
   uchar blank[8];
   int blank_length= cs->cset->wc_mb(cs, (my_wc_t) ' ', blank, blank + sizeof blank);
   for (uint level= pads ? 0 : 1; level < levels; level++)
@@ -99,8 +99,8 @@ void KeyPart::prepare(TABLE *table, const KEY_PART_INFO *info)
     uchar weights[64];
     size_t got= cs->coll->strnxfrm(cs, weights, sizeof weights, 1, blank, blank_length > 0 ? blank_length : 1,
                                    level_flags[level]);
-    // Collations of several passes over one text (latin2_czech_cs) have no such weight: their texts are cut at the
-    // end and escaped.
+    // Collations with several passes over one text (latin2_czech_cs) have no such weight: trailing spaces of their texts are removed, and the
+    // weights are escaped.
     if (cs->state & MY_CS_STRNXFRM_BAD_NWEIGHTS || got < 1 || got > WEIGHT_MAX || (weight && got != weight))
     {
       pads= rest_pads= false;
@@ -190,14 +190,14 @@ int KeyPart::compare_images(const uchar *one, const uchar *other, Bytes *first, 
       second->clear();
       encode_value(one + head, count, first);
       encode_value(other + head, other_count, second);
-      // Neither's bytes begin with all of the other's.
+      // Neither encoding is a prefix of the other.
       order= memcmp(first->data(), second->data(), MY_MIN(first->size(), second->size()));
     }
   }
   return order && descending ? (order < 0 ? 1 : -1) : order;
 }
 
-/** The column's bytes in a record, cut to what the part holds. */
+/** The column's bytes in a record, limited to what the part holds. */
 void KeyPart::text_of(const uchar *record, const uchar **bytes, size_t *count) const
 {
   const uchar *at= record + offset;
@@ -315,7 +315,7 @@ bool KeyPart::decode_any(const uchar **key, const uchar *end, uchar *record, boo
   bool was_cut;
   if (cuts && (!record || is_cut(*key, end)))
   {
-    // What is cut gives nothing back.
+    // A cut value can't be decoded.
     const uchar *value= *key;
     return decode_null(&value, end, record, is_null) && pass(key, end, &was_cut);
   }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Texts in keys: a collation's weights, ended so that memcmp orders as the collation does. See key_codec.h. */
+/* Texts in keys: a collation's weights with an end such that memcmp gives the collation's order. See key_codec.h. */
 #include "key_codec.h"
 #include <map>
 #include <mutex>
@@ -15,10 +15,10 @@ static void put_count(size_t count, uchar invert, Bytes *out)
   out->push((uchar) count ^ invert);
 }
 
-/** Weights of a collation that pads, `width` bytes each. */
+/** Appends the weights, of `width` bytes each, of a PAD SPACE collation. */
 static void put_padded(const uchar *weights, size_t length, const uchar *space, size_t width, Bytes *out)
 {
-  // What a weight differs from a space's in is its last byte, as a rule.
+  // A weight usually differs from a space's in its last byte, so that is compared first.
   auto is_space= [&](size_t at) {
     return at + width <= length && weights[at + width - 1] == space[width - 1] && !memcmp(weights + at, space, width);
   };
@@ -57,7 +57,7 @@ static void put_escaped(const uchar *bytes, size_t length, Bytes *out)
   out->take((size_t) (to - start));
 }
 
-/** Single bytes by the collation's table, longer characters as they are. */
+/** Encodes single-byte characters by the collation's table, and longer ones as they are. */
 static size_t codes_of(CHARSET_INFO *cs, const uchar *text, size_t count, uchar *out)
 {
   const uchar *end= text + count;
@@ -76,7 +76,7 @@ static size_t codes_of(CHARSET_INFO *cs, const uchar *text, size_t count, uchar 
 void KeyPart::encode_text(const uchar *text, size_t count, Bytes *out) const
 {
   const bool no_pad= cs->state & MY_CS_NOPAD;
-  // The part holds so many characters; a CHAR under NO PAD has exactly so many, its padding is part of it.
+  // The part holds at most `characters` characters; a CHAR under NO PAD has exactly that number, as its padding is part of the value.
   if (!whole || (is_char() && no_pad))
   {
     size_t characters= length / cs->mbmaxlen;
@@ -106,7 +106,7 @@ void KeyPart::encode_text(const uchar *text, size_t count, Bytes *out) const
     free(weights);
 }
 
-/** Whether each character of one code up to 0xffff weighs the same in both, whose names say that they have the same rules. */
+/** Whether each character with a code up to 0xffff has the same weights in both collations, whose names say that they have the same rules. */
 static bool weigh_same(CHARSET_INFO *one, CHARSET_INFO *other)
 {
   std::vector<uint> levels;
@@ -114,7 +114,7 @@ static bool weigh_same(CHARSET_INFO *one, CHARSET_INFO *other)
     if (one->levels_for_order & (1U << level))
       levels.push_back(MY_STRXFRM_LEVEL1 << level);
   if (levels.size() <= 1)
-    levels.assign(1, 0);                // as KeyPart::prepare
+    levels.assign(1, 0);                // as in KeyPart::prepare
   for (my_wc_t code= 1; code <= 0xffff; code++)
   {
     uchar text[8], weights[128], other_weights[128];

@@ -58,13 +58,13 @@ static bool bytes_of_hex(const std::string &hex, std::string *bytes)
   {
     const int high= digit(hex[at]), low= digit(hex[at + 1]);
     if (high < 0 || low < 0)
-      return false;                     // it was cut
+      return false;                     // the digits were truncated
     bytes->push_back((char) (high << 4 | low));
   }
   return true;
 }
 
-/** A floating-point number's own bits, of those that stand in a key. */
+/** The bits of a floating-point number, from its bytes in a key. */
 template <class Bits> static Bits bits_of_key(const uchar *at, size_t count, uchar invert)
 {
   Bits bits= 0;
@@ -74,7 +74,7 @@ template <class Bits> static Bits bits_of_key(const uchar *at, size_t count, uch
   return bits & sign ? bits ^ sign : ~bits;
 }
 
-/** The value at `*key`, which it moves past. `record` has room for one of the table's. */
+/** Formats the value at `*key` and moves past it. `record` has room for a record of the table. */
 bool KeyPart::in_words(const uchar **key, const uchar *end, const TABLE *of, TABLE *like, uchar *record, MEM_ROOT *root, std::string *out) const
 {
   bool is_null;
@@ -99,7 +99,7 @@ bool KeyPart::in_words(const uchar **key, const uchar *end, const TABLE *of, TAB
     put_hex(bytes, count, out);
     return true;
   }
-  // A field of our own: another session may work with the table's.
+  // Uses a cloned field: another session may be using the table's own.
   Field *field= of->field[number]->clone(root, like, 0);
   if (!field)
     return false;
@@ -138,8 +138,8 @@ bool KeyCodec::in_words(const uchar *key, size_t length, const TABLE *of, TABLE 
     if (extension[at] < 0)
       put(tail[at]);
     else
-      told= tail[at].skip(&key, end);   // it was said
-  // A row without a primary key is known by its number.
+      told= tail[at].skip(&key, end);   // already formatted as one of the index's own parts
+  // A row without a primary key is identified by its hidden row id.
   if (told && tail.empty() && end - key == 8)
   {
     out->append(", ");
@@ -152,7 +152,7 @@ bool KeyCodec::in_words(const uchar *key, size_t length, const TABLE *of, TABLE 
 
 static const char INFIMUM[]= "infimum pseudo-record", SUPREMUM[]= "supremum pseudo-record";
 
-/** `of_range`: one of its ends, which may be behind a key. */
+/** `of_range`: the key is an end of a range, which may be just after a key. */
 static bool key_in_words(const ha_terrace *handler, const std::string &index, const std::string &hex, TABLE *like, bool of_range, std::string *out)
 {
   std::string bytes;
@@ -171,7 +171,7 @@ static bool key_in_words(const ha_terrace *handler, const std::string &index, co
   }
   if (!of_range || bytes.empty() || bytes.back())
     return false;
-  // The first key there can be behind another.
+  // The smallest possible key after another one is that key with a zero byte appended.
   bytes.pop_back();
   words.clear();
   if (!handler->key_in_words(index, bytes, like, &words))

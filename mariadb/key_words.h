@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
-  Keys as people read them, as InnoDB's LOCK_DATA has them: the values of the columns, by comma.
+  Keys as readable text, in the form of InnoDB's LOCK_DATA: the values of the columns, separated by commas.
 
-  What a key's bytes mean only an open table knows: so those that are open in some handler are known here, by name. Nobody's table is opened for
-  that, since who looks at locks is to wait for none. Of a key that can't be turned back (texts by a language's order, prefixes of
-  columns, keys that are cut) there are no words.
+  Decoding a key's bytes needs an open table, so the tables that are open in some handler are registered here, by name. No table is opened for
+  this, since a session that inspects locks must not wait for one. Keys that can't be decoded (texts in a language's order, prefixes of
+  columns, cut keys) have no text.
 */
 #ifndef TERRACE_KEY_WORDS_H
 #define TERRACE_KEY_WORDS_H
@@ -16,15 +16,15 @@ class ha_terrace;
 
 namespace terrace {
 
-/** From now on, until `forget_open`, the handler's table and indexes stay as they are. */
+/** Registers a handler. Its table and indexes must not change until `forget_open`. */
 void note_open(const std::string &table, const ha_terrace *handler);
 void forget_open(const std::string &table, const ha_terrace *handler);
 
 /**
-  Of a key, or of the range from one to another.
-  @param keys  as LOCK_KEY and LOCK_KEY_END are: in hexadecimal digits; the second is null where there is none
+  Formats a key, or the range from one key to another.
+  @param keys  in the form of LOCK_KEY and LOCK_KEY_END: in hexadecimal digits; `to` is null if there is no second key
   @param like  a table of the calling session
-  @return false: it can't be told
+  @return false if the keys can't be decoded
 */
 bool keys_in_words(const std::string &table, const std::string &index, const std::string &from, const std::string *to, TABLE *like,
                    std::string *out);

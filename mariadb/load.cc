@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
-  Tables that are filled in bulk: rows are sorted and built into trees, without undo for each.
+  Bulk loads: rows are sorted and built into trees, without an undo record for each.
 
-  A table that nobody else knows of, by ALTER by copy and CREATE … SELECT: if the statement fails, the server drops it. So are the partitions
-  that a change of partitions makes (REORGANIZE, ADD and COALESCE of hash partitions, REBUILD): there the server hears of no error after the
-  last row, so they are built when the last partition is read to its end.
+  A table that no other session knows of is loaded by a copying ALTER and by CREATE … SELECT: if the statement fails, the server drops the
+  table. The same holds for the partitions that a change of partitions makes (REORGANIZE, ADD and COALESCE of hash partitions, REBUILD). There
+  the server takes no error after the last row, so they are built when the last partition has been read to its end.
 
-  An empty one, by LOAD DATA, INSERT … SELECT and INSERT of many rows: as far as others can tell, and later statements, the rows
-  are inserted one by one. That a key comes twice may be found in the end only. So it is for statements that end with the first
-  duplicate, and that nothing looks into before.
+  An empty table is loaded by LOAD DATA, INSERT … SELECT and INSERT of many rows. To other sessions and to later statements it looks as if the
+  rows were inserted one by one. A duplicate key may be found only at the end, so this is for statements that end with the first duplicate, and
+  whose rows are not read before the end.
 
-  One that has rows, by the same statements, from their thousandth row on: what does not come in order is sorted before it is inserted.
+  A table that has rows is loaded by the same statements, from their thousandth row on: rows that come out of order are sorted before they
+  are inserted.
 */
 #include "ha_terrace.h"
 #include "errors.h"
@@ -22,7 +23,7 @@
 
 using namespace terrace;
 
-/** A row of a batch, its head first, to record[0], with its virtual columns. */
+/** Decodes a row of a batch, which starts with its head, into record[0], and computes its virtual columns. */
 bool ha_terrace::read_into_record(const uchar *at)
 {
   terrace_row_head head;
@@ -35,7 +36,7 @@ bool ha_terrace::read_into_record(const uchar *at)
 
 int ha_terrace::extra(enum ha_extra_function operation)
 {
-  // As with InnoDB, the copy is a transaction of the registry's even if there are no rows.
+  // As in InnoDB, the copy is entered in the transaction registry even if there are no rows.
   ulonglong number;
   if ((operation == HA_EXTRA_BEGIN_COPY || operation == HA_EXTRA_BEGIN_ALTER_IGNORE_COPY) && table->versioned(VERS_TRX_ID))
     if (int error= m_session->version_number(ha_thd(), &number))
@@ -49,7 +50,7 @@ int ha_terrace::extra(enum ha_extra_function operation)
     begin_load();
     return 0;
   case HA_EXTRA_END_COPY:
-    // INSERT … SELECT ends one that it hasn't begun.
+    // INSERT … SELECT ends a copy that it hasn't begun.
     return m_copies ? end_copy() : 0;
   case HA_EXTRA_ABORT_COPY:
     m_copies= m_load_waits= false;
@@ -62,7 +63,7 @@ int ha_terrace::extra(enum ha_extra_function operation)
   }
 }
 
-/** Some keys look for others' rows before each write. */
+/** Whether the server looks up other rows before each write, as for some kinds of keys. */
 bool ha_terrace::looks_before_writes() const
 {
   bool looks= table->s->long_unique_table || table->s->table_type == TABLE_TYPE_SEQUENCE;
@@ -71,7 +72,7 @@ bool ha_terrace::looks_before_writes() const
   return looks;
 }
 
-/** Fewer rows than this are inserted one by one, if it is known. */
+/** If the number of rows is known, fewer rows than this are inserted one by one. */
 static const ha_rows LOAD_ROWS_MIN= 1000;
 
 void ha_terrace::start_bulk_insert(ha_rows rows, uint)
@@ -83,7 +84,7 @@ void ha_terrace::start_bulk_insert(ha_rows rows, uint)
     return;
   if (command != SQLCOM_LOAD && command != SQLCOM_INSERT_SELECT && command != SQLCOM_INSERT)
     return;
-  // LOCAL: what the client sends can't be stopped, so the server goes on after a duplicate.
+  // LOCAL: the client can't be stopped from sending, so the server continues after a duplicate.
   if (command == SQLCOM_LOAD && lex->local_file)
     return;
   if (lex->duplicates != DUP_ERROR || lex->ignore || thd->lex->has_returning() || thd->in_sub_stmt || table->triggers)
@@ -92,7 +93,7 @@ void ha_terrace::start_bulk_insert(ha_rows rows, uint)
   m_load_share= parts ? parts->get_tot_partitions() : 1;
   if (terrace_load_begin_within(engine, m_table, m_session->transaction(), m_load_share, false, &m_load))
   {
-    // A table that is not empty takes so many rows one by one, as they come.
+    // A table that is not empty takes the first LOAD_ROWS_MIN rows one by one, as they come.
     m_load= nullptr;
     m_load_after= LOAD_ROWS_MIN;
     return;
@@ -101,7 +102,7 @@ void ha_terrace::start_bulk_insert(ha_rows rows, uint)
   m_session->loads.push_back(this);
 }
 
-/** There are so many rows that it pays to sort those that are still to come. If that can't be begun, they come one by one. */
+/** Called once there are enough rows that sorting the remaining ones pays. If the load can't be begun, they are inserted one by one. */
 void ha_terrace::begin_load_beside()
 {
   if (terrace_load_begin_within(engine, m_table, m_session->transaction(), m_load_share, true, &m_load))
@@ -118,7 +119,7 @@ int ha_terrace::end_bulk_insert()
   m_load_after= 0;
   if (!m_load || !m_load_within)
     return 0;
-  // The statement is rolled back: what was taken for the load is given back at once.
+  // The statement is rolled back: release the load's resources at once.
   if (ha_thd()->is_error())
   {
     end_load();
@@ -128,14 +129,14 @@ int ha_terrace::end_bulk_insert()
   if (error)
   {
     my_errno= error;
-    // Other partitions' rows would only be inserted to be rolled back.
+    // The rows of other partitions would be inserted only to be rolled back.
     for (ha_terrace *other : std::vector<ha_terrace *>(m_session->loads))
       other->end_load();
   }
   return error;
 }
 
-/** The table is read: whoever fills it in this session has its rows put there first. */
+/** Called before the table is read: finishes this session's other loads of the table first, so that their rows are in it. */
 int ha_terrace::finish_other_loads()
 {
   for (ha_terrace *other : std::vector<ha_terrace *>(m_session->loads))
@@ -145,7 +146,7 @@ int ha_terrace::finish_other_loads()
   return 0;
 }
 
-/** How many there are of the partitions in these states, in a change of partitions. */
+/** The number of partitions in these states, during a change of partitions. */
 static uint count_parts(partition_info *parts, std::initializer_list<partition_state> states)
 {
   uint count= 0;
@@ -155,7 +156,7 @@ static uint count_parts(partition_info *parts, std::initializer_list<partition_s
   return count * (parts->is_sub_partitioned() ? parts->num_subparts : 1);
 }
 
-/** A new partition of the table that is open, in a change of partitions: others are the table's own already. */
+/** Whether this is a new partition of the open table, in a change of partitions; the others belong to the table already. */
 bool ha_terrace::is_new_partition() const
 {
   if (!table->part_info)
@@ -180,14 +181,14 @@ void ha_terrace::begin_load()
   const ulonglong flags= thd->lex->alter_info.partition_flags;
   if (m_refilled)
   {
-    // The states are those of after the change.
+    // The states are those after the change.
     const uint temporary= parts->temp_partitions.elements * (parts->is_sub_partitioned() ? parts->num_subparts : 1);
     Refill &refill= m_session->refill;
     refill.table= table;
     refill.parts.clear();
     refill.sources= temporary ? temporary : count_parts(parts, {PART_IS_CHANGED, PART_TO_BE_DROPPED});
     m_load_share= count_parts(parts, {PART_IS_CHANGED, PART_IS_ADDED});
-    // Each source is in order, and a new partition may have rows of several; in REBUILD of one alone.
+    // Each source is read in order. A new partition may get rows from several sources; in REBUILD it gets them from one only.
     m_load_scattered= refill.sources > 1 && !(flags & ALTER_PARTITION_REBUILD);
   }
   else
@@ -197,14 +198,14 @@ void ha_terrace::begin_load()
     if (parts)
       m_load_share= parts->get_tot_partitions();
   }
-  // A partition that gets no rows takes nothing.
+  // A partition's load begins with its first row, so that a partition without rows takes no resources.
   if (parts)
     m_load_waits= true;
   else
     begin_waiting_load();
 }
 
-/** A table that is not empty is filled as any other, and so is one of many for which there is no memory. */
+/** Begins the load. Without one, rows are inserted as usual: if the table isn't empty, or if memory doesn't suffice for loads of many partitions. */
 void ha_terrace::begin_waiting_load()
 {
   m_load_waits= false;
@@ -214,7 +215,7 @@ void ha_terrace::begin_waiting_load()
     m_session->refill.parts.push_back(this);
 }
 
-/** A partition was read to its end. If it is the last one of a change of partitions, the new ones are built. */
+/** Called when a partition has been read to its end. If it is the last source of a change of partitions, builds the new partitions. */
 int ha_terrace::source_ended()
 {
   Refill &refill= m_session->refill;
@@ -224,7 +225,7 @@ int ha_terrace::source_ended()
   for (ha_terrace *one : refill.parts)
     if (!error && (error= one->finish_load()) && one->m_load)
     {
-      // The server closes the new partition first and tells then; the BLOBs of the row that it tells of lie in the load's buffer.
+      // The server closes the new partition before it reports the error; the BLOBs of the reported row are in the load's buffer.
       free_retired_load();
       m_retired_load= one->m_load;
       one->m_load= nullptr;
@@ -241,21 +242,21 @@ int ha_terrace::end_copy()
   int error= finish_load();
   if (!table->part_info)
     return error;
-  // The last one speaks for all that were filled together.
+  // The last partition makes the call for all that were loaded together.
   const uint count= table->part_info->get_tot_partitions();
   const bool is_last= !m_refilled && static_cast<ha_partition *>(table->file)->get_child_handlers()[count - 1] == this;
   if (!error)
     error= map(terrace_table_filled(engine, m_table, is_last));
   if (error && m_refilled)
   {
-    // Nobody hears of it but the commit that comes next.
+    // The server ignores the error here; only the commit that follows reports it.
     table->file->print_error(error, MYF(0));
     m_session->refused= true;
   }
   return error;
 }
 
-/** What takes long after the last row. ALTER and LOAD DATA tell of their progress themselves until then: it is their last stage. */
+/** Builds the trees, which takes long after the last row. ALTER and LOAD DATA report their own progress until then: this is their last stage. */
 int32_t ha_terrace::build_loaded()
 {
   THD *thd= ha_thd();
@@ -284,12 +285,12 @@ int ha_terrace::finish_load()
     terrace_batch batch= {};
     batch.size= sizeof batch;
     MY_BITMAP *map= tmp_use_all_columns(table, &table->read_set);
-    // The error's text is made of it.
+    // The error's text is made from the duplicate row.
     if (!terrace_load_duplicate(m_load, &batch) && read_into_record(batch.data.data) && m_load_within)
       if (int failed= lock_duplicate_of_load())
         error= failed;
     tmp_restore_column_map(&table->read_set, map);
-    // Its BLOBs lie in the load's buffer until the statement has ended or, if the server drops the table, it is closed.
+    // The row's BLOBs are in the load's buffer, which is kept until the statement has ended or, if the server drops the table, until it is closed.
     if (m_load_within)
     {
       leave_loads();
@@ -306,7 +307,7 @@ int ha_terrace::finish_load()
   return error;
 }
 
-/** As after a single row's: the row that was refused is in record[0], its key the position. */
+/** Locks the duplicate, as after the insert of a single row: record[0] has the refused row, and m_position its key. */
 int ha_terrace::lock_duplicate_of_load()
 {
   m_primary_bytes.assign(m_position.data(), m_position.size());

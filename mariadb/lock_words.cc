@@ -9,7 +9,7 @@ namespace terrace {
 
 namespace {
 
-/** A row of the engine's. */
+/** A row of one of the engine's information tables. */
 struct Row
 {
   const terrace_value *values;
@@ -42,10 +42,10 @@ struct Words
 
 /* --- transactions ---------------------------------------------------------------------------- */
 
-/** So many are shown. */
+/** The most transactions that are shown. */
 static const size_t TRANSACTIONS_MAX= 1000;
 
-/** As SHOW PROCESSLIST would say it, and milliseconds. */
+/** As SHOW PROCESSLIST would show it, with milliseconds. */
 static std::string seconds_since(uint64_t now, uint64_t then)
 {
   char text[32];
@@ -53,7 +53,7 @@ static std::string seconds_since(uint64_t now, uint64_t then)
   return text;
 }
 
-/** A row of `lock_waits`: of a wait for several transactions there are several. */
+/** Handles a row of `lock_waits`; a wait for several transactions has several rows. */
 static void put_wait(void *context, const terrace_value *values, size_t)
 {
   enum { TRX, LOCK, BLOCKING, CONNECTION, BLOCKING_CONNECTION, SINCE, MODE, TYPE, TABLE_PATH, INDEX, LOCK_KEY };
@@ -70,7 +70,7 @@ static void put_wait(void *context, const terrace_value *values, size_t)
 
 static void put_transaction(void *context, const terrace_value *values, size_t)
 {
-  // As the columns of TERRACE_TRX.
+  // In the order of the columns of TERRACE_TRX.
   enum { TRX, STATE, STARTED, ISOLATION, UNDO_RECORDS, LOCKS, CONNECTION, STATEMENT, WAIT_STARTED, LOCK, WEIGHT, ROWS_LOCKED, ROWS_MODIFIED };
   Transactions *all= static_cast<Transactions *>(context);
   if (all->count++ >= TRANSACTIONS_MAX)
@@ -105,7 +105,7 @@ std::string transactions_in_words()
 
 static void put_member(void *context, const terrace_value *values, size_t)
 {
-  // As the columns of TERRACE_LAST_DEADLOCK; which table is one value.
+  // In the order of the columns of TERRACE_LAST_DEADLOCK, but the table is a single value.
   enum { DETECTED, MEMBER, TRX, CONNECTION, GAVE_WAY, MODE, TYPE, TABLE_PATH, INDEX, LOCK_KEY, WAITS_FOR, STATEMENT };
   Words *words= static_cast<Words *>(context);
   const Row row{values};
@@ -135,14 +135,14 @@ std::string last_deadlock(Time_zone *zone)
   return words.text;
 }
 
-/** By a thread that waits for a lock. */
+/** Called by a thread that waits for a lock. */
 static void print_deadlock(const terrace_value *values, size_t columns, size_t rows)
 {
   Words words= {global_system_variables.time_zone, ""};
   for (size_t row= 0; row < rows; row++)
     put_member(&words, values + row * columns, columns);
   sql_print_information("Terrace: a deadlock was found");
-  // The server cuts a message after a kilobyte. The error log is where stderr goes.
+  // The server truncates a message after a kilobyte. stderr goes to the error log.
   fputs(words.text.c_str(), stderr);
   fflush(stderr);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
-  Who holds and waits for which lock: information_schema.TERRACE_TRX, TERRACE_LOCKS, TERRACE_LOCK_WAITS and
-  TERRACE_LAST_DEADLOCK, whose rows the engine makes. In words they are in lock_words.h.
+  Which transactions hold and wait for which locks: information_schema.TERRACE_TRX, TERRACE_LOCKS, TERRACE_LOCK_WAITS and
+  TERRACE_LAST_DEADLOCK, whose rows the engine returns. lock_words.h has them as text.
 */
 #ifndef TERRACE_LOCKS_SEEN_H
 #define TERRACE_LOCKS_SEEN_H
@@ -15,7 +15,7 @@ int start_locks(void *place);
 int start_lock_waits(void *place);
 int start_last_deadlock(void *place);
 
-/** From now on the engine knows which statement a connection runs. */
+/** Lets the engine know, from now on, which statement a connection runs. */
 void tell_statements();
 
 } // namespace terrace
