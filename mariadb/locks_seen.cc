@@ -13,7 +13,7 @@
 
 namespace Show {
 
-/* Names of a lock and keys, in hexadecimal digits: 256 bytes of a key, and what stands around them. */
+/* Lengths of lock ids and keys, in hexadecimal digits: 256 bytes of a key, and the text around them. */
 static const uint KEY_TEXT= 514, ID_TEXT= 600, STATEMENT_TEXT= 1024, OPERATION_TEXT= 64, DATA_TEXT= 2048;
 
 static ST_FIELD_INFO terrace_trx_fields[]= {
@@ -85,7 +85,7 @@ static ST_FIELD_INFO terrace_last_deadlock_fields[]= {
 
 namespace terrace {
 
-/** As InnoDB's tables: who may not see them is told so. */
+/** As with InnoDB's tables, a user without the privilege gets an error. */
 static int fill(THD *thd, TABLE_LIST *tables, const char *name, terrace_row_fn each)
 {
   Filling filling= {thd, tables->table, 0, false};
@@ -97,7 +97,7 @@ static int fill(THD *thd, TABLE_LIST *tables, const char *name, terrace_row_fn e
 
 namespace {
 
-/** What the server knows of a connection. */
+/** The server's information about a connection. */
 struct Connection
 {
   std::string operation;
@@ -121,7 +121,7 @@ static my_bool note_connection(THD *thd, std::map<uint64_t, Connection> *all)
   one.unique_checks= !(thd->variables.option_bits & OPTION_RELAXED_UNIQUE_CHECKS);
   one.foreign_key_checks= !(thd->variables.option_bits & OPTION_NO_FOREIGN_KEY_CHECKS);
   one.is_read_only= thd->tx_read_only;
-  // Under this mutex the session doesn't go. One that just begins or ends is not waited for.
+  // While this mutex is held the session stays. A session that is just beginning or ending is not waited for.
   if (!mysql_mutex_trylock(&thd->LOCK_thd_data))
   {
     if (const Session *session= static_cast<Session *>(thd_get_ha_data(thd, hton)))
@@ -181,7 +181,7 @@ static int fill_trx(THD *thd, TABLE_LIST *tables, COND *)
 
 /* --- locks ----------------------------------------------------------------------------------- */
 
-/** A row of which the last values are table, index and key, and for `has_end` the key's end; behind them comes LOCK_DATA. */
+/** Fills a row whose last values are table, index and key, and with `has_end` the end key; LOCK_DATA follows them. */
 static void fill_with_data(void *context, const terrace_value *values, size_t count, bool has_end)
 {
   Filling *filling= static_cast<Filling *>(context);
@@ -239,7 +239,7 @@ static my_bool ask_thread(THD *thd, Asked *asked)
 {
   if (thd->thread_id != asked->connection)
     return false;
-  // Doesn't wait: a statement that is being changed or killed just now is not known.
+  // Doesn't wait: the statement of a connection that is just changing it or being killed is unknown.
   asked->length= thd_query_safe(thd, asked->text, asked->max);
   return true;
 }

@@ -15,12 +15,12 @@ namespace terrace {
 
 static const char CATEGORY[]= "terrace";
 
-/* --- what is registered, in the order of the engine's numbers ---------------------------------- */
+/* --- registered instruments, in the order of the engine's numbers ------------------------------ */
 
 static const size_t MOST= TERRACE_OBSERVED_MAX;
 
 static PSI_file_key file_keys[MOST];
-static PSI_file *files[MOST];                   // null: its instrument was off at the start
+static PSI_file *files[MOST];                   // null: the instrument was disabled at startup
 static PSI_cond_key cond_keys[MOST];
 static PSI_cond *conds[MOST];
 static PSI_mutex_key mutex_keys[MOST];
@@ -36,7 +36,7 @@ static PSI_stage_info stages[]= {
   {0, "Building an index", PSI_FLAG_STAGE_PROGRESS},
   {0, "Following changes of rows", 0}};
 
-/** Calls `each` with the number and the name of everything of a kind. */
+/** Calls `each` with the number and the name of every observed object of a kind. */
 template <class Each> static void for_each_observed(uint32_t kind, Each each)
 {
   for (uint32_t number= 0; number < MOST; number++)
@@ -99,14 +99,14 @@ static PSI_file_operation operation_of(uint32_t operation)
   }
 }
 
-/** What is told of an event: in the last byte of its note. */
+/** Which parts of the server were told of an event; stored in the last byte of its note. */
 enum Told : uchar { TOLD_SHOWN= 1, TOLD_POOL= 2 };
 static uchar &told(void *note) { return static_cast<uchar *>(note)[TERRACE_NOTE_BYTES - 1]; }
 
 static_assert(sizeof(PSI_file_locker_state) < TERRACE_NOTE_BYTES, "a note has room for an event of a file");
 static_assert(sizeof(PSI_cond_locker_state) < TERRACE_NOTE_BYTES, "a note has room for an event of a condition");
 
-/** Connections are served by threads of a pool (thread_handling), which goes on with others while it knows that one waits. */
+/** Whether a thread pool (thread_handling) serves connections. It runs other connections while it knows that one waits. */
 static bool pooled;
 
 static bool begins(bool shown, int kind, void *note)
@@ -117,7 +117,7 @@ static bool begins(bool shown, int kind, void *note)
   return told(note);
 }
 
-/** Whether the performance schema was told of its begin. */
+/** Returns whether the performance schema was told of the event's begin. */
 static bool ends(void *note)
 {
   if (told(note) & TOLD_POOL)
@@ -181,7 +181,7 @@ static bool lock_begins(uint32_t wanted, uint32_t number, void *note)
            : PSI_RWLOCK_CALL(start_rwlock_wrwait)(state, lock, PSI_RWLOCK_WRITELOCK, __FILE__, __LINE__);
 }
 
-/** To the server the lock was not had, so that it has no owner: an instance is all locks of its name. The wait counts as any other. */
+/** Reports to the server that the lock was not acquired, so that it has no owner: an instance stands for all locks of its name. The wait is counted as usual. */
 static const int NO_OWNER= 1;
 
 static void lock_ends(uint32_t wanted, void *note)
@@ -196,7 +196,7 @@ static void lock_ends(uint32_t wanted, void *note)
 
 /* --- memory ------------------------------------------------------------------------------------- */
 
-/** What was taken while the instrument was off is not given back either. */
+/** Memory that was allocated while the instrument was disabled is not subtracted when it is freed. */
 static void memory(uint32_t what, int64_t change)
 {
   std::atomic<int64_t> &counted= memory_counted[what];
@@ -215,9 +215,9 @@ static void memory(uint32_t what, int64_t change)
     PSI_CALL_memory_free(memory_keys[what], (size_t) less, nullptr);
 }
 
-/* --- the start ---------------------------------------------------------------------------------- */
+/* --- startup ------------------------------------------------------------------------------------ */
 
-/** All files of a place are one here: the instance to which its events belong. */
+/** All files of a place share one file instance, to which its events belong. */
 static PSI_file *open_place(PSI_file_key key, const std::string &name)
 {
   PSI_file_locker_state state;
@@ -247,7 +247,7 @@ void start_performance()
   });
   std::string names[MOST];
   for_each_observed(TERRACE_OBSERVED_MUTEXES, [&](uint32_t number, const std::string &name) {
-    // Those that share a name are one.
+    // Mutexes with the same name share one instrument.
     const uint32_t same= std::find(names, names + number, name) - names;
     names[number]= name;
     if (same < number)
@@ -291,7 +291,7 @@ void start_performance()
   observer.lock_begins= lock_begins;
   observer.lock_ends= lock_ends;
   observer.memory= memory;
-  // If there is one already, it is this one: the library was in use before.
+  // If an observer is registered already, it is this one: the library has been in use before.
   terrace_observe(&observer);
 }
 

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
-  The engine in performance_schema: its threads, what it reads and writes, what is waited for, its locks, its memory, and the stages of
-  long statements.
+  The engine in performance_schema: its threads, reads and writes, waits, locks and memory, and the stages of long statements.
 
-  The engine calls back for all but stages. If performance_schema is off, it is not asked to.
+  The engine makes callbacks for all of these except stages. If performance_schema is disabled, no callbacks are registered.
 */
 #ifndef TERRACE_PERFORMANCE_H
 #define TERRACE_PERFORMANCE_H
@@ -12,10 +11,10 @@
 
 namespace terrace {
 
-/** Registers the instruments, and itself with the engine's library. Before the engine is opened. */
+/** Registers the instruments with the server, and the callbacks with the engine's library. Called before the engine is opened. */
 void start_performance();
 
-/** While it lives, this thread is shown under the name. */
+/** While this object lives, the thread is shown under the name. */
 class Shown_thread
 {
 public:
@@ -24,8 +23,7 @@ public:
   Shown_thread(const Shown_thread &)= delete;
 };
 
-/** A part of a long statement, while it lives: the state in PROCESSLIST, how far it is there (Progress), and both in
-    performance_schema. */
+/** A stage of a long statement, for as long as this object lives: its state and progress in PROCESSLIST, and both in performance_schema. */
 class Stage
 {
 public:
@@ -33,9 +31,9 @@ public:
   Stage(THD *thd, Name name);
   ~Stage();
   Stage(const Stage &)= delete;
-  /** So much is done. */
+  /** Reports that `done` of `all` units of work are done. */
   void report(ulonglong done, ulonglong all);
-  /** The same for a Stage as the engine's context. False: the statement is killed. */
+  /** The same as a callback of the engine; `self` is the Stage. Returns false if the statement has been killed. */
   static bool told(void *self, uint64_t done, uint64_t all);
 
 private:

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Which connection still has what it prepared by XA: until it goes, somebody names it, or the server decides it. */
+/*
+  Which connection still has the transaction that it prepared by XA: until the connection ends, a session names the transaction, or the
+  server decides it.
+*/
 #include "session.h"
 #include "globals.h"
 #include <map>
@@ -7,7 +10,7 @@
 
 namespace terrace {
 
-/* Connections by the names of what they have prepared by XA. */
+/* Connections by the names of the transactions that they have prepared by XA. */
 static std::mutex xa_guard;
 static std::map<std::string, Session *> xa_prepared;
 
@@ -20,11 +23,11 @@ void Session::note_xa_prepared(const std::string &name)
     xa_prepared[name]= this;
 }
 
-/** The guard is held. */
+/** The caller holds the guard. */
 void Session::forget_xa()
 {
   auto at= xa_prepared.find(xa_name);
-  // The name may be another one's by now: of who came after somebody decided this one.
+  // Another connection may have reused the name by now, after a session decided this transaction.
   if (at != xa_prepared.end() && at->second == this)
     xa_prepared.erase(at);
   xa= false;
@@ -42,7 +45,7 @@ void Session::leave_xa()
   if (txn && xa_name.empty())
     terrace_txn_rollback(txn);
   {
-    // Whoever names it finds it with the connection, or waiting.
+    // A session that names the transaction finds it either with this connection or waiting in the engine.
     std::lock_guard<std::mutex> lock(xa_guard);
     forget_xa();
     let_go();

@@ -6,7 +6,7 @@ namespace terrace {
 
 static const uchar PROPERTIES_VERSION= 2;
 
-/** Takes a text with its length before it. */
+/** Reads a text that is preceded by its length. */
 static bool take(const uchar **at, const uchar *end, std::string *text)
 {
   if (end - *at < 2 || end - *at - 2 < uint2korr(*at))

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
-  What the engine keeps of a table for the server:
-    1 byte   version (2; of version 1 the rest is the definition version)
+  The properties that the engine stores with a table for the server:
+    1 byte   version (2; in version 1 the rest is the definition version)
     1 byte   flags, below
-    u16      length of the server's definition version (of the .frm), by which check_version tells after a crash which
-             definition the engine's table has, and the definition version
-    u16      with REPLACED or RENAMED: length of the name that it had, and that name
-    u16      with RENAMED: length of the statement's number, and that, in digits
+    u16      length of the server's definition version (of the .frm), and that version. By it check_version tells after a crash which
+             definition the engine's table has
+    u16      with REPLACED or RENAMED: length of the table's previous name, and that name
+    u16      with RENAMED: length of the statement's identifier, and that identifier, in digits
     rest     the layouts of its rows (row_layouts.h)
 */
 #ifndef TERRACE_PROPERTIES_H
@@ -21,18 +21,18 @@ struct Properties
 {
   enum : uchar
   {
-    TEMPORARY= 1,               // dropped at the start if a former version left it
-    CREATED= 2,                 // in doubt (in_doubt.h): the statement that made it was not seen to end
-    DROPPED= 4,                 // in doubt: the statement that drops it was not seen to end
-    REPLACED= 8,                // ALTER put it aside, under a name of its own
-    RENAMED= 16,                // the last statement that renamed it, and the name before that
-    CUTS= 32                    // long values are cut in keys (key_codec.h); tables of former builds refuse rows with such
+    TEMPORARY= 1,               // dropped at startup if an earlier version left it
+    CREATED= 2,                 // in doubt (in_doubt.h): the end of the statement that created it is not recorded
+    DROPPED= 4,                 // in doubt: the end of the statement that drops it is not recorded
+    REPLACED= 8,                // ALTER moved it aside, under a temporary name
+    RENAMED= 16,                // records the last statement that renamed it, and the name before that
+    CUTS= 32                    // long values are cut in keys (key_codec.h); tables of earlier builds refuse rows with such values
   };
   uchar flags= 0;
   std::string version, origin, statement, layouts;
 
   Properties()= default;
-  /** What isn't there is empty. */
+  /** Members that the bytes don't contain stay empty. */
   explicit Properties(const terrace_bytes &bytes);
   std::string bytes() const;
   bool has(uchar flag) const { return flags & flag; }

@@ -10,7 +10,7 @@ namespace terrace {
 
 namespace fs= std::filesystem;
 
-/** The table's partitions, or the table itself, of those that are there. */
+/** The table's partitions among `tables`, or the table itself. */
 static std::vector<std::string> parts_of(const std::string &table, const Tables &tables)
 {
   std::vector<std::string> parts;
@@ -20,7 +20,7 @@ static std::vector<std::string> parts_of(const std::string &table, const Tables 
   return parts;
 }
 
-/** Whether each partition that the list names is there. */
+/** Whether every partition that the list names exists. */
 static bool has_listed(const std::string &table, const Tables &tables)
 {
   const std::vector<std::string> names= names_in(file_of(table, ".par"));
@@ -38,8 +38,8 @@ static bool is_version_defined(const std::string &version)
 }
 
 /**
-  DROP TABLE removes the list of partitions first, and keeps the definition if a partition can't be dropped. The definition may be of a later
-  version than its partitions: of an ALTER that changed the list only.
+  DROP TABLE removes the list of partitions first, and keeps the definition if a partition can't be dropped. The definition may have a later
+  version than its partitions, from an ALTER that changed only the list.
 */
 static bool is_half_dropped(const std::string &name)
 {
@@ -83,7 +83,7 @@ void undo_exchanges()
     back.version= defined_version(partition);
     back.flags&= ~(Properties::RENAMED | Properties::REPLACED);
     own.flags&= ~(Properties::RENAMED | Properties::REPLACED);
-    // After the first of them alone, the table is found by its version.
+    // If only the first of the two is done, the table is found by its version.
     if (redefine(table, partition, back) || redefine(exchanged, table, own))
       sql_print_error("Terrace: can't take back the exchange of %s with %s: %s", partition.c_str(), table.c_str(), last_message().c_str());
     else
@@ -105,7 +105,7 @@ void do_failed_drops()
     if (found == tables.end() || found->second.version != version)
       continue;
     const bool is_half= is_half_dropped(name);
-    // The rows of a partition that a list names, or of a table that has a definition anywhere, are its own.
+    // A partition that a list names, and a table that has a definition under any name, keep their rows.
     const std::string table= table_of(name);
     const bool has_list= is_partition(name) && (has_file(table, ".par") || has_file(table, ".frm"));
     const bool may_go= has_list ? is_half || (has_listed(table, tables) && !is_defined(name, version)) : !is_version_defined(version);
@@ -147,8 +147,8 @@ bool is_replaced(const std::string &name, const Properties &properties, const Ta
 }
 
 /**
-  The name that all of them had before ALTER took it; empty: they are not of one table, or their definition is not here. Partitions may
-  have the versions of several definitions, as ALTERs made them: their list tells.
+  The name that all these parts had before ALTER took it; empty if they don't belong to one table, or their definition isn't here. Partitions
+  may have the versions of several definitions, as ALTERs made them, so their list is checked.
 */
 static std::string origin_of(const std::string &table, const std::vector<std::string> &parts, const Tables &tables)
 {
@@ -190,7 +190,7 @@ void bring_back_put_aside()
   Tables tables;
   if (!list_shown(&tables))
     return;
-  // By the name that they had. Which of several is the table can't be known.
+  // Tables by their previous name. If there are several for a name, the right one can't be determined.
   std::map<std::string, std::set<std::string>> aside;
   for (const auto &one : tables)
     if (one.second.has(Properties::REPLACED) && is_passing_name(one.first))
@@ -208,7 +208,7 @@ void bring_back_put_aside()
   }
 }
 
-/** What there is to say of a table that no definition names; empty: nothing. */
+/** The message about a table that no definition names; empty if there is nothing to report. */
 static std::string undefined(const std::string &name, const std::string &version)
 {
   const std::string table= table_of(name);
@@ -222,7 +222,7 @@ static std::string undefined(const std::string &name, const std::string &version
     return "";
   if (!is_partition(name) || (has_file(table, ".par") && !has_file(table, ".frm")))
     return name + " has rows, and the server has no definition of it (" + table + ".frm): it stays until DROP DATABASE";
-  // Partitions without a list are named by who looks for them.
+  // Partitions without a list are reported elsewhere, by the code that looks for them.
   return has_file(table, ".par") ? "the list of partitions of " + table + " doesn't name " + name + ": it stays until DROP DATABASE" : "";
 }
 

@@ -9,15 +9,15 @@
 namespace terrace {
 
 static std::atomic<ulonglong> ends;
-/* The number of the last end by name, which may be of any table, and how many are at it. */
+/* The number of the last end by name, which may concern any table, and the number of ends by name in progress. */
 static std::atomic<ulonglong> last_by_name;
 static std::atomic<uint> ending_by_name;
 
 struct Known
 {
-  std::mutex guard;                     // of both
+  std::mutex guard;                     // protects both maps
   std::map<std::string, std::weak_ptr<Writers>> tables;
-  /* When tables that nobody has open were changed; as long as there is such a table. */
+  /* When tables that no handler has open were last changed; kept as long as the table exists. */
   std::map<std::string, time_t> update_times;
 };
 
@@ -28,7 +28,7 @@ static Known &known()
   return *all;
 }
 
-/** An end of now. Of two at a time, the one that got its number first may store it last: the later number stays. */
+/** Records an end in `last`. Of two concurrent ends the one with the lower number may store it last: the higher number stays. */
 static void note_end(std::atomic<ulonglong> &last)
 {
   const ulonglong mine= ends.fetch_add(1) + 1;
@@ -97,19 +97,19 @@ Ends_by_name::~Ends_by_name()
 }
 
 /**
-  Whether an answer from the table may be kept or given.
-  @param data   of the answer: set where it is kept; where it is given and is too old, too, which makes the server drop it
+  Whether an answer from the table may be cached (`keeps`) or returned from the cache.
+  @param data   the answer's data: set when the answer is cached, and when a cached answer is too old, which makes the server drop it
 */
 my_bool may_cache(THD *thd, const char *path, uint length, ulonglong *data, bool keeps)
 {
   if (!engine || thd_tx_isolation(thd) == ISO_SERIALIZABLE)
     return false;
-  // It may read what a prepared transaction without a session has changed, or one that is being rolled back in the background: no writer is known then.
+  // It may read changes of a prepared transaction without a session, or of one that is being rolled back in the background, for which no writer is registered.
   if (keeps && thd_tx_isolation(thd) == ISO_READ_UNCOMMITTED)
     return false;
   std::shared_ptr<Writers> writers;
   {
-    // "./db/table" where an answer is kept, "/db/table" where it is given.
+    // The path is "./db/table" when an answer is cached, "/db/table" when it is returned.
     std::string table= table_name(std::string(path, length).c_str());
     if (!table.empty() && table[0] == FN_LIBCHAR)
       table.erase(0, 1);
@@ -120,11 +120,11 @@ my_bool may_cache(THD *thd, const char *path, uint length, ulonglong *data, bool
   }
   if (!writers)
   {
-    *data= 0;                           // nobody's number: the table has been closed
+    *data= 0;                           // matches no end's number: the table has been closed
     return false;
   }
   Session *session= Session::of(thd);
-  // The answer is what the transaction reads now, and so will it later.
+  // The answer is what the transaction reads now; opening its read view here makes it read the same later.
   if (!keeps && thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN) &&
       (session->enter(thd) ||
        (session->isolation() == ISO_REPEATABLE_READ && terrace_txn_open_view(session->transaction()))))

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
-  What the server's query cache may keep and give.
+  Which answers the server's query cache may keep and return.
 
-  The cache asks for each table of a statement, before its first row is read and again before an answer is given. An answer may be
-  kept, and given, only if it is what the asking transaction would read:
+  The cache asks about each table of a statement, before its first row is read and again before a cached answer is returned. An answer may be
+  cached or returned only if it is what the asking transaction would read:
     nobody's transaction that writes to the table is open, the asking one's neither;
     none has ended since the asking transaction's view can have been opened, nor, to be given, since the answer was asked for.
   So it doesn't matter when the server drops answers. A transaction counts as writing from the statement that locks the table for it, and
@@ -21,32 +21,32 @@
 
 namespace terrace {
 
-/** Of one table, shared by its handlers and by those that write to it. */
+/** The state of one table, shared by its handlers and by the sessions that write to it. */
 class Writers
 {
 public:
-  /** By the engine's name of the table; made if there is none. */
+  /** The state of the table with this engine name; created if there is none. */
   static std::shared_ptr<Writers> of(const std::string &table);
   ~Writers();
 
   void began() { open.fetch_add(1); }
-  /** Its changes can be seen by all, or are gone. */
+  /** A writing transaction has ended: its changes are visible to all, or rolled back. */
   void ended();
-  /** Definitions changed, with no transaction. */
+  /** The table's definition has changed, outside any transaction. */
   void changed();
 
   /** When a transaction that has changed rows was last committed; 0: not since the server's start. */
   time_t updated() const { return update_time.load(); }
   void updated(time_t now)
   {
-    if (updated() != now) // within a second nobody else's processor has to fetch it again
+    if (updated() != now) // at most one store a second, so that other processors seldom fetch the cache line again
       update_time.store(now);
   }
-  /** What `updated` says of a table outlives the handlers, but not the table. */
+  /** The time that `updated` returns outlives the handlers, but not the table. */
   static void renamed(const std::string &from, const std::string &to);
   static void dropped(const std::string &table);
 
-  /** The number of the last end so far, of any table. */
+  /** The number of the last end so far, for any table. */
   static ulonglong now();
 
 private:
@@ -60,7 +60,7 @@ private:
   std::atomic<time_t> update_time;
 };
 
-/** While a prepared transaction is ended by its name. */
+/** Lives while a prepared transaction is ended by its name. */
 class Ends_by_name
 {
 public:
