@@ -4,12 +4,12 @@
 
   The cache asks about each table of a statement, before its first row is read and again before a cached answer is returned. An answer may be
   cached or returned only if it is what the asking transaction would read:
-    nobody's transaction that writes to the table is open, the asking one's neither;
-    none has ended since the asking transaction's view can have been opened, nor, to be given, since the answer was asked for.
-  So it doesn't matter when the server drops answers. A transaction counts as writing from the statement that locks the table for it, and
-  until after its commit can be seen; the number of its end is the table's from then on, and the answer's data in the cache.
+    no transaction that writes to the table is open, including the asking one;
+    none has ended since the asking transaction's read view may have been opened nor, to return an answer, since the answer was computed.
+  So it doesn't matter when the server drops answers. A transaction counts as writing from the statement that locks the table for writing until
+  after its commit is visible. The number of its end then becomes the table's, and is the answer's data in the cache.
 
-  Prepared transactions that outlive their session or the server are committed by name: no answer from before is given after.
+  Prepared transactions that outlive their session or the server are ended by name: no answer from before is returned afterwards.
 */
 #ifndef TERRACE_QUERY_CACHE_H
 #define TERRACE_QUERY_CACHE_H

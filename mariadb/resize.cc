@@ -22,8 +22,8 @@ static void take_size(void *context, terrace_bytes name, uint64_t value)
 }
 
 /**
-  Waits until the engine has the size. The server calls with its lock of all variables in hand, which others need meanwhile:
-  it is let go of, as other engines do.
+  Waits until the engine has the new size. The server calls this with its lock of the global variables held, which other sessions need
+  meanwhile: it is released, as other engines do.
 */
 static void resize(THD *thd, const char *name, void *value, const void *to)
 {
@@ -36,7 +36,7 @@ static void resize(THD *thd, const char *name, void *value, const void *to)
   mysql_mutex_lock(&LOCK_global_system_variables);
   if (code == TERRACE_OK)
   {
-    // Not always what was asked for: 0 is the default, and the object buffer has whole pages.
+    // Not always the requested size: 0 means the default, and the object buffer has whole pages.
     Size size= {named, bytes};
     terrace_engine_settings(engine, take_size, &size);
     *static_cast<ulonglong *>(value)= size.bytes;
@@ -47,7 +47,7 @@ static void resize(THD *thd, const char *name, void *value, const void *to)
     my_printf_error(ER_WRONG_VALUE_FOR_VAR, "Terrace: %s", MYF(0), last_message().c_str());
 }
 
-/** The server would make a negative number 0. */
+/** Refuses a negative number, which the server would turn into 0. */
 static int check_size(const char *name, void *save, struct st_mysql_value *value)
 {
   longlong number= 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* SET GLOBAL of a size: the engine has it when the statement ends, or the statement fails and nothing has changed. */
+/* SET GLOBAL of a size: the engine has the new size when the statement ends, or the statement fails and nothing has changed. */
 #ifndef TERRACE_RESIZE_H
 #define TERRACE_RESIZE_H
 
@@ -7,7 +7,7 @@
 
 namespace terrace {
 
-/** What a size is given, by number; 0 is the default. */
+/** Check functions of the variables: a size is a number, 0 means the default. */
 int check_memory(THD *thd, struct st_mysql_sys_var *variable, void *save, struct st_mysql_value *value);
 int check_object_buffer(THD *thd, struct st_mysql_sys_var *variable, void *save, struct st_mysql_value *value);
 int check_flash(THD *thd, struct st_mysql_sys_var *variable, void *save, struct st_mysql_value *value);

@@ -18,7 +18,7 @@ void RowCodec::prepare(TABLE *table)
   places.assign(table->s->fields, Place());
   fixed_length= 0;
   const uchar *record= table->record[0];
-  // What of the record is neither a column of variable length nor virtual, in order of place.
+  // Marks the bytes of the record that belong neither to a column of variable length nor to a virtual one.
   std::vector<bool> mine(table->s->reclength, false);
   for (uint32 at= 0; at < table->s->null_bytes; at++)
     mine[at]= true;
@@ -76,7 +76,7 @@ void RowCodec::prepare(TABLE *table)
     }
     variables.push_back(variable);
   }
-  std::vector<uint32> stored_at(mine.size() + 1, 0);   // a column may have no bytes
+  std::vector<uint32> stored_at(mine.size() + 1, 0);   // one more, as a column may have no bytes
   for (uint32 at= 0; at < mine.size(); at++)
   {
     if (!mine[at])
@@ -99,7 +99,7 @@ void RowCodec::prepare(TABLE *table)
   measure(written);
 }
 
-/** Lengths stand before bytes: where a column ends depends only on those before it. */
+/** Computes how far into a row each column may reach. A value's length precedes its bytes, so a column's end depends only on itself and earlier ones. */
 void RowCodec::measure(const RowLayouts::Layout &layout)
 {
   const uint64 fixed= 1 + (uint64) layout.fixed_length;
@@ -110,7 +110,7 @@ void RowCodec::measure(const RowLayouts::Layout &layout)
     case FIXED:
       break;
     case VARCHAR:
-      at+= column.length;               // with its length bytes
+      at+= column.length;               // includes the length bytes
       break;
     case CHAR:
       at+= column.length_bytes + column.length;
@@ -133,7 +133,7 @@ uint32 RowCodec::bytes_for(const MY_BITMAP *columns) const
   return bytes;
 }
 
-/** Shorter values stay in their rows. */
+/** Values shorter than this are never stored off-page. */
 static const size_t SPAN_MIN= 256;
 
 void RowCodec::encode(const uchar *record, Bytes *out, std::vector<terrace_span> *spans) const
@@ -163,7 +163,7 @@ void RowCodec::encode(const uchar *record, Bytes *out, std::vector<terrace_span>
     const size_t begin= out->size();
     switch (variable.kind) {
     case FIXED:
-      break;                            // is in the fixed part
+      break;                            // stored in the fixed part
     case VARCHAR:
       out->append(at, variable.length_bytes + read_length(at, variable.length_bytes));
       break;
@@ -197,12 +197,12 @@ bool RowCodec::wants_part(const uchar *row, size_t length, uint32 name, const MY
 {
   const RowLayouts::Layout *layout= layout_of(row, length);
   if (!wanted || !layout || name >= layout->columns.size())
-    return true;                        // what makes no sense is found out when the row is decoded
+    return true;                        // decoding the row detects the damage
   const uint16 number= layout->columns[name].number;
   return number != RowLayouts::DROPPED && bitmap_is_set(wanted, number);
 }
 
-/** Whether the value whose length stands here is missing: there is a hole behind the length, which then is passed. */
+/** Whether the value whose length is at `at` is missing, as a hole follows the length. If so, moves past the hole. */
 static bool is_hole(const uchar *row, const uchar *at, const uchar *end, uint length_bytes, Holes *holes)
 {
   const terrace_hole *hole= holes->first;
@@ -214,7 +214,7 @@ static bool is_hole(const uchar *row, const uchar *at, const uchar *end, uint le
   return true;
 }
 
-/** Whether a length and as many bytes stand before the end. */
+/** Whether a length, and as many bytes as it says, fit before the end. */
 static bool has_value(const uchar *at, const uchar *end, uint length_bytes)
 {
   const size_t left= (size_t) (end - at);
@@ -234,14 +234,14 @@ bool RowCodec::decode(const uchar *row, size_t length, uchar *record, const MY_B
     memcpy(record + run.offset, row, run.length);
     row+= run.length;
   }
-  for (const NullBit &bit : absent)     // until they are computed: as decode_earlier() leaves them
+  for (const NullBit &bit : absent)     // NULL until they are computed, as decode_earlier() leaves them
     record[bit.offset]|= bit.mask;
   for (const Variable &variable : variables)
   {
     uchar *to= record + variable.offset;
     if (variable.null_bit && record[variable.null_offset] & variable.null_bit)
     {
-      // Whoever looks at the bytes of a NULL sees the default or an empty string, not what an earlier row left.
+      // The bytes of a NULL are the default or an empty string, not those of an earlier row.
       if (variable.default_bytes)
         memcpy(to, variable.default_bytes, variable.default_length);
       else
@@ -259,7 +259,7 @@ bool RowCodec::decode(const uchar *row, size_t length, uchar *record, const MY_B
     {
       if (!cut || !wanted || bitmap_is_set(wanted, variable.number))
         return false;
-      row= end;                         // nor has it what follows
+      row= end;                         // the following values are missing, too
       continue;
     }
     const size_t bytes= read_length(row, variable.length_bytes);
@@ -295,7 +295,7 @@ bool RowCodec::know(const RowLayouts &layouts)
   written.number= layouts.current;
   earlier.clear();
   added= layouts.added;
-  // A short CHAR is in the fixed part, and may have become a longer text.
+  // A short CHAR is in the fixed part in its layout, but may be a longer text now.
   const auto is_mine= [this](uint16 number, uint8 kind) {
     return number < places.size() && places[number].stored && (places[number].kind != FIXED || kind == FIXED);
   };
@@ -338,7 +338,7 @@ RowLayouts::Added RowCodec::value_of(uint16 number, const uchar *record) const
   size_t bytes= place.length;
   switch (place.kind) {
   case FIXED:
-  case CHAR:                            // its spaces make no difference: put() has them
+  case CHAR:                            // may include trailing spaces: put() pads with them anyway
     break;
   case VARCHAR:
     bytes= read_length(at, place.length_bytes);
@@ -352,7 +352,7 @@ RowLayouts::Added RowCodec::value_of(uint16 number, const uchar *record) const
   return {number, false, bytes ? std::string(reinterpret_cast<const char *>(at), bytes) : ""};
 }
 
-/** A column's value, from a row of an earlier layout, into a record that has the defaults. */
+/** Stores a column's value, from a row of an earlier layout, in a record that has the defaults. */
 bool RowCodec::put(uint16 number, bool null, const uchar *from, size_t bytes, uchar *record) const
 {
   const Place &place= places[number];

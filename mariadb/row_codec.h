@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
-  Rows: the server's record ↔ the bytes the engine stores.
+  Rows: converts between the server's record and the bytes that the engine stores.
 
   A row is
-    1 byte    the layout the row was written in (row_layouts.h)
-    fixed     the record's null bits and every column of fixed length, in the record's own order and layout: a few
-              runs, each moved by one copy (one run in all, if the table has no column of variable length)
-    variable  for each VARCHAR, CHAR of a character set, TEXT, BLOB, JSON, GEOMETRY, in column order and unless NULL:
-              the length as the record has it (1 to 4 bytes; 2 for CHAR), then the bytes. CHAR without its trailing
-              spaces.
-  Long values of variable length may be kept apart by the engine (terrace_span), so that the rest has room in its leaf. A span's
-  name is its column's place in the layout that the row was written in. A reader who doesn't ask for such a column gets the row
-  with a hole where its bytes were.
-  Columns that are not stored (virtual ones) are not in it. Equal rows have equal bytes: a NULL's place in the fixed part
-  has the column's default, as it has in a record that InnoDB fills (the server compares those places too).
+    1 byte    the layout that the row was written in (row_layouts.h)
+    fixed     the record's null bits and all columns of fixed length, in the record's order and layout: a few runs,
+              each copied at once (a single run if the table has no column of variable length)
+    variable  each VARCHAR, CHAR of a character set, TEXT, BLOB, JSON and GEOMETRY that isn't NULL, in column order:
+              the length as in the record (1 to 4 bytes; 2 for CHAR), then the bytes. A CHAR is stored without its
+              trailing spaces.
+  The engine may store long values of variable length off-page (terrace_span), so that the rest of the row fits into its leaf. A span's
+  name is its column's position in the layout that the row was written in. A reader that doesn't ask for such a column gets the row
+  with a hole in place of its bytes.
+  Virtual columns, which are not stored, are not part of a row. Equal rows have equal bytes: the bytes of a NULL in the fixed part are the
+  column's default, as in a record that InnoDB fills (the server compares those bytes, too).
 
-  Decoding copies the fixed part always, and of the variable part only what is asked for. A BLOB's bytes are not
-  copied: the record points into the row's bytes, which live until the cursor's next fetch.
+  Decoding always copies the fixed part, and copies from the variable part only the requested columns. A BLOB's bytes are not copied: the
+  record points to the row's bytes, which live until the cursor's next fetch.
 
-  Bytes from the engine are not trusted: a row that doesn't fit is an error.
+  Bytes from the engine are not trusted: a row that doesn't match the layout is an error.
 */
 #ifndef TERRACE_ROW_CODEC_H
 #define TERRACE_ROW_CODEC_H
@@ -30,7 +30,7 @@
 
 namespace terrace {
 
-/** Where bytes of a row are missing that its reader did not ask for. */
+/** The places in a row where bytes are missing because its reader did not ask for them. */
 struct Holes
 {
   const terrace_hole *first= nullptr;
@@ -41,30 +41,30 @@ class RowCodec
 {
 public:
   void prepare(TABLE *table);
-  /** What rows were written in earlier. @return false if it isn't about this table */
+  /** Sets the layouts that earlier rows were written in. @return false if they don't match this table */
   bool know(const RowLayouts &layouts);
-  /** What rows written now look like. */
+  /** The layout in which rows are written now. */
   const RowLayouts::Layout &layout() const { return written; }
-  /** A column's value, for rows of layouts without it. */
+  /** A column's value in `record`, to be used for rows of layouts without the column. */
   RowLayouts::Added value_of(uint16 number, const uchar *record) const;
-  /** Makes `out` the row of `record`; `spans` gets the values of it that may be kept apart. */
+  /** Encodes `record` as a row into `out`; `spans` gets the row's values that may be stored off-page. */
   void encode(const uchar *record, Bytes *out, std::vector<terrace_span> *spans= nullptr) const;
-  /** How many of a row's first bytes surely have these columns, whatever their values are. `ALL`: nothing less than the row. */
+  /** The number of a row's first bytes that certainly contain these columns, whatever their values. `ALL`: the whole row is needed. */
   uint32 bytes_for(const MY_BITMAP *columns) const;
   static constexpr uint32 ALL= UINT_MAX32;
-  /** No row has more bytes. */
+  /** The greatest length of a row. */
   uint64 longest() const { return longest_row; }
-  /** Whether a part of a row, of which these are the first bytes, is of a column that is wanted; null: all are. */
+  /** Whether the part (span) `name` of a row, whose first bytes are given, belongs to a wanted column; `wanted` is null if all are. */
   bool wants_part(const uchar *row, size_t length, uint32 name, const MY_BITMAP *wanted) const;
   /**
-    Fills `record`. `wanted` tells which columns of variable length are needed; null: all. `cut`: the row may go on behind
-    these bytes, which have all that is wanted.
-    @return false if the bytes are no row of this table, or have a hole where something is wanted
+    Decodes a row into `record`. `wanted`: the columns of variable length that are needed; null for all. `cut`: the row may continue after
+    these bytes, which contain all wanted columns.
+    @return false if the bytes are no row of this table, or a wanted column is a hole
   */
   bool decode(const uchar *row, size_t length, uchar *record, const MY_BITMAP *wanted, bool cut= false,
               Holes holes= Holes()) const;
 
-  /** If it is given: columns that are NULL in a row and can't be in `record` go there, and have their default. */
+  /** If set: collects the columns that are NULL in a row and can't be NULL in `record`; they get their default. */
   std::vector<uint16> *lost_nulls= nullptr;
 
 private:
@@ -81,10 +81,10 @@ private:
     RowLayouts::Kind kind;
     uint8 length_bytes;
     uchar null_bit;
-    uint16 number, part;                // of the column in the table, and in the layout
+    uint16 number, part;                // the column's number in the table, and its position in the layout
     uint32 offset, null_offset, field_length, default_length;
     CHARSET_INFO *cs;
-    const uchar *default_bytes;         // what a NULL's place has in a record; null: zeroes
+    const uchar *default_bytes;         // the bytes of a NULL in a record; null: zeroes
   };
   /* A virtual column's null bit, which is cleared in the stored row. */
   struct NullBit
@@ -92,7 +92,7 @@ private:
     uint32 offset;
     uchar mask;
   };
-  /* A column of fixed length that may be NULL: then the stored row has its default's bytes. `at` is in the fixed part. */
+  /* A nullable column of fixed length. If it is NULL, the stored row has its default's bytes. `at` is an offset in the fixed part. */
   struct Nullable
   {
     uint32 null_offset, at, length;
@@ -104,19 +104,19 @@ private:
   std::vector<Run> runs;
   std::vector<Variable> variables;
   size_t fixed_length= 0;
-  std::vector<uint32> ends;             // how far in a row a column may reach, by its number; no row has one that is not stored
+  std::vector<uint32> ends;             // by column number: how far into a row the column may reach; a column that is not stored is in no row
   uint64 longest_row= 0;
 
-  /* For rows of earlier layouts: where a column is in the record, by its number. */
+  /* For rows of earlier layouts: the position of a column in the record, by column number. */
   struct Place
   {
     RowLayouts::Kind kind;
-    bool stored, pads;                  // pads: a text that goes on with spaces of one byte
+    bool stored, pads;                  // pads: a text padded with one-byte spaces
     uint8 length_bytes;
     uchar null_bit;
     uint32 offset, null_offset, length;
   };
-  /* A layout, and which of `added` its rows lack. */
+  /* A layout, and the elements of `added` that its rows lack. */
   struct Earlier
   {
     RowLayouts::Layout layout;
@@ -135,7 +135,7 @@ private:
   size_t record_length= 0;
 };
 
-/** The length that stands before a VARCHAR's or BLOB's bytes. */
+/** The length that precedes a VARCHAR's or BLOB's bytes. */
 inline size_t read_length(const uchar *at, uint bytes)
 {
   switch (bytes) {
@@ -146,7 +146,7 @@ inline size_t read_length(const uchar *at, uint bytes)
   }
 }
 
-/** The bytes of a BLOB, behind its length. */
+/** The bytes of a BLOB, whose pointer follows its length. */
 inline const uchar *blob_pointer(const uchar *at, uint length_bytes)
 {
   const uchar *bytes;

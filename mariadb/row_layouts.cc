@@ -6,7 +6,7 @@ namespace terrace {
 
 namespace {
 
-/* Reads numbers; after the end they are zero, and `fits` is false. */
+/* Reads numbers. Past the end it returns zeros and sets `fits` to false. */
 struct Reader
 {
   const uchar *at, *end;
@@ -42,7 +42,7 @@ bool RowLayouts::parse(const uchar *bytes, size_t length)
   added.clear();
   current= 1;
   if (!length)
-    return true;                        // no column came or went
+    return true;                        // no column was ever added or dropped
   Reader in= {bytes, bytes + length};
   current= in.u8();
   for (uint left= in.u16(); left && in.fits; left--)

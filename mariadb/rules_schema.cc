@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* information_schema.TERRACE_RULES: quotas, limits and placement, as the engine goes by them. */
+/* information_schema.TERRACE_RULES: quotas, limits and placement, as the engine applies them. */
 #include "info_schema.h"
 #include "globals.h"
 #include "sql_acl.h"

@@ -11,7 +11,7 @@
 
 namespace Show {
 
-/* Digits in all times 100, plus those behind the point. */
+/* Number of digits times 100, plus the number of digits after the decimal point. */
 static const uint RATIO= 706, MONEY= 1806;
 
 #define TERRACE_STATISTICS \
@@ -194,16 +194,16 @@ int start_miss_ratio_curve(void *place)
 int start_advice(void *place) { return start_seen(place, Show::terrace_advice_fields, fill_advice); }
 int start_metrics(void *place) { return start_seen(place, Show::terrace_metrics_fields, fill_metrics); }
 
-/* --- what a session read --------------------------------------------------------------------- */
+/* --- a session's reads ----------------------------------------------------------------------- */
 
-/** Whose reads this thread counts now. Numbers of sessions are never used again. */
+/** The session whose reads this thread counts now. Session numbers are never reused. */
 static thread_local ulonglong reader;
 
 void Session::begin_reads()
 {
   if (reader == serial)
     return;
-  terrace_reads_take();                 // another's
+  terrace_reads_take();                 // discards reads of another session
   reader= serial;
 }
 
@@ -239,7 +239,7 @@ void Session::tell_rows()
   untold= {};
 }
 
-/** Pages that had come before they were asked for, from all tiers. */
+/** Pages that were prefetched, from all tiers. */
 static uint64_t came_ahead(const terrace_reads &reads)
 {
   return reads.pages_ahead_flash + reads.pages_ahead_volume + reads.pages_ahead_object + reads.pages_ahead_log;
@@ -248,7 +248,7 @@ static uint64_t came_ahead(const terrace_reads &reads)
 Meter::Meter(ha_handler_stats *into, Session *session) : m_into(session ? into : nullptr), m_session(session)
 {
   if (m_into)
-    m_session->take_reads();            // what came before is another handler's
+    m_session->take_reads();            // earlier reads belong to another handler
 }
 
 Meter::~Meter()

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
-  What is to be seen of the engine: information_schema.TERRACE_INDEX_STATISTICS, TERRACE_TABLE_STATISTICS,
-  TERRACE_MISS_RATIO_CURVE, TERRACE_ADVICE and TERRACE_METRICS, whose rows the engine makes; and what a session read, by tier.
+  The engine's information tables: information_schema.TERRACE_INDEX_STATISTICS, TERRACE_TABLE_STATISTICS, TERRACE_MISS_RATIO_CURVE,
+  TERRACE_ADVICE and TERRACE_METRICS, whose rows the engine returns; and the counts of a session's reads, by tier.
 
-  The engine counts what a thread reads. The session takes the counts at the end of each call that may read (Meter) and
-  at the end of a statement, so they are the session's also where threads serve several sessions.
+  The engine counts the reads of each thread. The session takes the counts at the end of each call that may read (Meter) and at the end of a
+  statement, so that they belong to the session even if threads serve several sessions.
 */
 #ifndef TERRACE_SEEN_H
 #define TERRACE_SEEN_H
@@ -29,21 +29,21 @@ struct Filling
   ha_rows rows;
   bool failed;
 
-  /** Stores values from the first column on. Returns the column behind them. */
+  /** Stores values from the first column on. Returns the column after them. */
   Field **put(const terrace_value *values, size_t count);
-  /** The row is whole. */
+  /** Stores the completed row. */
   void put_row();
 };
-/** A row of the engine's as it is. The context is a Filling. */
+/** Stores a row of the engine unchanged. `filling` is a Filling. */
 void fill_row(void *filling, const terrace_value *values, size_t count);
 
-/** Fills a table of information_schema with the engine's rows of this name. `*filling` is told how it went. */
+/** Fills a table of information_schema with the rows of the engine's table of this name. `*filling` has the result. */
 int fill_seen(const char *name, Filling *filling, terrace_row_fn each= fill_row);
 int fill_seen(THD *thd, TABLE_LIST *tables, const char *name);
-/** The start of such a table. */
+/** Initializes such a table. */
 int start_seen(void *place, ST_FIELD_INFO *fields, int (*fill_table)(THD *, TABLE_LIST *, COND *));
 
-/** Adds what was read to a handler's numbers for ANALYZE and the slow log, if somebody wants them. */
+/** Adds the reads to a handler's statistics for ANALYZE and the slow log, if these are requested. */
 class Meter
 {
 public:
@@ -54,7 +54,7 @@ private:
   Session *m_session;
 };
 
-/** The session's counters as status variables, appended to the list; in the statement's memory. */
+/** Appends the session's counters to the list as status variables, allocated in the statement's memory. */
 void add_session_counts(THD *thd, std::vector<st_mysql_show_var> *list);
 
 } // namespace terrace

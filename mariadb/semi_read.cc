@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
-  Semi-consistent reads, as InnoDB has them below REPEATABLE READ: an UPDATE that meets a row which somebody else has locked gets it
-  as it was last committed. If that doesn't match, the statement goes on without a wait. If it does, the server asks for the next row,
-  and gets this one again, now waited for and locked, or the next if it is gone. The look-up of one row by its key always waits.
+  Semi-consistent reads, as in InnoDB below REPEATABLE READ: an UPDATE that meets a row that another transaction has locked reads its last
+  committed version. If that doesn't match, the statement continues without waiting. If it does, the server asks for the next row and gets
+  this one again, after waiting for its lock, or the next row if it is gone. The look-up of one row by its key always waits.
 */
 #include "ha_terrace.h"
 #include "globals.h"
@@ -16,7 +16,7 @@ void ha_terrace::try_semi_consistent_read(bool wanted)
     terrace_cursor_set_semi_consistent(m_cursor, m_semi_wanted);
 }
 
-/** Reads the row at hand once more, to lock it; or the one behind it. */
+/** Reads the current row again to lock it, or the row after it. */
 int ha_terrace::read_again(uchar *buf, Direction direction, const Bytes *prefix)
 {
   m_semi_read= false;

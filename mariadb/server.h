@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
-  The server's headers, in the order in which they want to be included, and the engine's.
+  The server's headers, in the order in which they must be included, and the engine's header.
 */
 #ifndef TERRACE_SERVER_H
 #define TERRACE_SERVER_H

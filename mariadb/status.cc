@@ -15,7 +15,7 @@ struct Counters
 static void collect_one(void *context, terrace_bytes name, uint64_t value)
 {
   Counters *counters= static_cast<Counters *>(context);
-  // In the statement's memory: the server looks at it after the call.
+  // Allocated in the statement's memory: the server reads it after the call.
   char *text= static_cast<char *>(thd_strmake(counters->thd, reinterpret_cast<const char *>(name.data), name.len));
   ulonglong *number= static_cast<ulonglong *>(thd_alloc(counters->thd, sizeof(ulonglong)));
   if (!text || !number)
@@ -59,7 +59,7 @@ static void note_of(void *context, terrace_bytes name, terrace_bytes note)
   text->append(reinterpret_cast<const char *>(note.data), note.len).append("\n");
 }
 
-/** A line of the table of requests. Its first word tells tier and purpose; the numbers stand at the right. */
+/** Appends a line to the table of requests. Its first word names tier and purpose; the numbers are right-aligned. */
 static void requests_line(std::string *text, std::string name, std::initializer_list<std::string> numbers)
 {
   name.resize(std::max<size_t>(name.size(), 24), ' ');
@@ -97,7 +97,7 @@ bool show_status(handlerton *, THD *thd, stat_print_fn *print, enum ha_stat_type
   terrace_engine_requests(engine, requests_of, &text);
   if (print(thd, STRING_WITH_LEN("Terrace"), STRING_WITH_LEN(""), text.data(), text.size()))
     return true;
-  // What is to be read by people has rows of its own: the first has a name and a value on each line.
+  // The first row has a name and a value on each line; readable texts have rows of their own.
   Sections sections;
   const std::string deadlock= last_deadlock(thd->variables.time_zone);
   if (!deadlock.empty())
