@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
-  Options of a table and its indexes. The server keeps them with the definition and shows them; the engine keeps what it needs of
-  them in its catalog, because pages leave memory before anybody opens a table.
+  Options of a table and its indexes. The server stores them with the definition and shows them. The engine stores those that it needs in its
+  catalog, because it may evict a table's pages before any session opens the table.
 
     COMPRESSION                  how the table's pages are compressed in objects: zstd, lz4, none; default is
-                                 terrace_compression's. What is stored stays as it is until its block is stored anew
-    PLACEMENT                    KEEP: pages are kept on flash ahead of others; NONE: they never come there; of a table or an
-                                 index, which without one has its table's
-    WRITE_POLICY                 what a flush does to a page's copy on flash: CLEAN invalidates it, 'DUAL' (a reserved word) rewrites it, AUTO is dual for a
-                                 checkpoint and clean else; default is terrace_write_policy's
-    FLASH_MIN, FLASH_MAX         bytes of flash that are the table's whatever others read, and that it may have at the most
-    BUFFER_MIN, BUFFER_MAX       the same of the object buffer
-    FLASH_IOPS, VOLUME_IOPS, OBJECT_IOPS                 reads a second from each tier
-    FLASH_BANDWIDTH, VOLUME_BANDWIDTH, OBJECT_BANDWIDTH  and bytes
-    FLASH_WRITE_IOPS, FLASH_WRITE_BANDWIDTH, VOLUME_WRITE_…, OBJECT_WRITE_…  the same of writes to each tier
+                                 terrace_compression's. Stored blocks keep their compression until they are rewritten
+    PLACEMENT                    KEEP: pages are kept on flash in preference to others; NONE: pages are never stored on flash. An
+                                 option of a table or an index; an index without one has its table's
+    WRITE_POLICY                 what a flush does to a page's copy on flash: CLEAN invalidates it, 'DUAL' (a reserved word) rewrites
+                                 it, AUTO is dual for a checkpoint and clean otherwise; default is terrace_write_policy's
+    FLASH_MIN, FLASH_MAX         bytes of flash that are reserved for the table whatever others read, and the most that it may have
+    BUFFER_MIN, BUFFER_MAX       the same for the object buffer
+    FLASH_IOPS, VOLUME_IOPS, OBJECT_IOPS                 limits of reads per second from each tier
+    FLASH_BANDWIDTH, VOLUME_BANDWIDTH, OBJECT_BANDWIDTH  limits of bytes read per second from each tier
+    FLASH_WRITE_IOPS, FLASH_WRITE_BANDWIDTH, VOLUME_WRITE_…, OBJECT_WRITE_…  the same limits for writes to each tier
 
-  Numbers may end in K, M, G, T, P or E, as the server's sizes do. 0 says nothing. Of a partitioned table they hold for each partition.
+  Numbers may end in K, M, G, T, P or E, as the server's sizes do. 0 means not set. In a partitioned table they apply to each partition.
 */
 #include "ha_terrace.h"
 #include "errors.h"
@@ -28,7 +28,7 @@
 namespace terrace {
 
 static const char *const compressions[]= {"", "none", "lz4", "zstd"};
-/* Places in the options' lists. */
+/* Positions in the options' lists of values. */
 static const uint8_t PLACEMENT_KEEP= 1, WRITE_POLICY_DUAL= 3;
 
 static ha_create_table_option table_options[]= {
@@ -40,7 +40,7 @@ static ha_create_table_option table_options[]= {
 #undef TERRACE_TEXT
   HA_TOPTION_END};
 
-/* TABLE: as the table's. The others follow the table's list. */
+/* TABLE: the same as the table's. The other values are those of the table's list, in the same order. */
 static ha_create_table_option index_options[]= {
   HA_IOPTION_ENUM("PLACEMENT", placement, "TABLE,DEFAULT,KEEP,NONE", 0),
   HA_IOPTION_END};
@@ -62,7 +62,7 @@ static const struct Number
 #undef TERRACE_NUMBER
 };
 
-/** False: it is no number, or too large a one. */
+/** Returns false if the text isn't a number, or the number is too large. */
 static bool number_of(const char *text, uint64_t *into)
 {
   static const char SUFFIXES[]= "kmgtpe";
@@ -86,13 +86,13 @@ static bool number_of(const char *text, uint64_t *into)
   return true;
 }
 
-/** What a definition of this engine's says; null: nothing, or it is another's. */
+/** The options of a definition of this engine; null if it has none, or belongs to another engine. */
 static const ha_table_option_struct *given_by(const TABLE *definition)
 {
   return definition && definition->file && definition->file->partition_ht() == hton ? definition->s->option_struct : nullptr;
 }
 
-/** An option of another engine's that the definition brings along. The server finds nothing in those that it has parsed for that one. */
+/** Whether the definition brings along another engine's option ENCRYPTED. The options that the server parsed for that engine don't contain it. */
 static bool says_encrypted(const TABLE *definition)
 {
   for (const engine_option_value *one= definition->s->option_list; one; one= one->next)
@@ -181,7 +181,7 @@ void log_options(const TABLE *definition)
 {
   static std::mutex lock;
   static std::set<std::string> told;
-  const bool temporary= definition->s->tmp_table != NO_TMP_TABLE;        // or ALTER's copy
+  const bool temporary= definition->s->tmp_table != NO_TMP_TABLE;        // or the copy of an ALTER
   const ha_table_option_struct *given= temporary ? nullptr : definition->s->option_struct;
   uint64_t value;
   for (const Number &one : numbers)
@@ -220,7 +220,7 @@ void warn_of_rules(THD *thd, const TABLE *definition)
 
 void note_absent_tiers(THD *thd, const TABLE *definition)
 {
-  static thread_local query_id_t told;                                   // of a partitioned table each partition comes by
+  static thread_local query_id_t told;                                   // a partitioned table calls this once for each partition
   if (!says_options(thd) || told == thd->query_id)
     return;
   const TableOptions options(definition);

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
   Rows versioned by transaction (BIGINT UNSIGNED GENERATED ALWAYS AS ROW START and END). The server leaves the numbers in the
-  rows to the engine: who wrote a version, and who ended it; for rows versioned by time it does all of this itself. At the
-  commit it asks for the numbers (Calls::prepare_commit_versioned) and notes them in mysql.transaction_registry.
+  rows to the engine: which transaction wrote a version, and which ended it; for rows versioned by time the server does all of this itself. At
+  commit it asks for the numbers (Calls::prepare_commit_versioned) and records them in mysql.transaction_registry.
 
-  A transaction makes one version of a row: what it changes twice has no history in between, and what it made itself is just deleted.
+  A transaction makes one version of a row: a row that it changes twice gets no history version in between, and a row that it inserted itself is
+  simply deleted.
 */
 #include "ha_terrace.h"
 
 using namespace terrace;
 
-/** Finds the virtual columns that are of the system columns, each behind those that it is of. */
+/** Finds the virtual columns that depend on the system columns, each after the columns that it depends on. */
 void ha_terrace::follow_versions()
 {
   m_versions_followed= true;
@@ -41,7 +42,7 @@ void ha_terrace::follow_versions()
 }
 
 /**
-  A copy of `record` with the transaction's number, for the table's own use: the server's record stays as it is.
+  Makes a copy of `record` with the transaction's number, to be stored; the server's record stays unchanged.
   @param version  lives until the next call
 */
 int ha_terrace::make_version(const uchar *record, Version what, const uchar **version)
@@ -62,7 +63,7 @@ int ha_terrace::make_version(const uchar *record, Version what, const uchar **ve
     follow_versions();
   if (m_of_versions.empty())
     return 0;
-  // Computed in record[0] only.
+  // Virtual columns can be computed only in record[0].
   auto exchange= [&] { std::swap_ranges(copy, copy + length, table->record[0]); };
   exchange();
   bool failed= false;
@@ -72,7 +73,7 @@ int ha_terrace::make_version(const uchar *record, Version what, const uchar **ve
   return failed ? HA_ERR_INTERNAL_ERROR : 0;
 }
 
-/** The changed row is a version of this transaction's; the row as it was is history, unless it was of this transaction, too. */
+/** Stores the changed row as this transaction's version. The previous row becomes history, unless this transaction wrote it, too. */
 int ha_terrace::update_version(const uchar *old_data, const uchar *new_data)
 {
   const uchar *version;
@@ -88,11 +89,11 @@ int ha_terrace::update_version(const uchar *old_data, const uchar *new_data)
   if (int failed= make_version(old_data, VERSION_ENDS, &version))
     return failed;
   const int failed= insert_row(version);
-  m_position.assign(position.data(), position.size());  // the scan goes on at the row that is
+  m_position.assign(position.data(), position.size());  // the scan continues at the current row
   return failed;
 }
 
-/** The row becomes history; history, and what this transaction wrote, is deleted. */
+/** Deletes a row: it becomes history. History rows, and rows that this transaction wrote, are deleted for real. */
 int ha_terrace::end_version(const uchar *buf)
 {
   const uchar *version;
@@ -102,6 +103,6 @@ int ha_terrace::end_version(const uchar *buf)
   if (!end->is_max(end->ptr_in_record(buf)) || table->vers_start_id(buf) == table->vers_end_id(version))
     return erase_row(buf);
   const int error= change_row(buf, version);
-  // One key, by way of another row, twice in one transaction: one version of it is enough, as for rows versioned by time.
+  // The transaction has ended a version with this key before, of another row: one version is enough, as for rows versioned by time.
   return error == HA_ERR_FOUND_DUPP_KEY ? erase_row(buf) : error;
 }

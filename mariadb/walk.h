@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* All rows of a tree, for those who look at each. */
+/* Reads all rows of a tree. */
 #ifndef TERRACE_WALK_H
 #define TERRACE_WALK_H
 
@@ -8,7 +8,7 @@
 
 namespace terrace {
 
-/** Calls `each` with every row of one tree, as the transaction sees it, until `thd` (if there is one) is killed. */
+/** Calls `each` with every row of a tree that is visible to the transaction, until `thd` (may be null) is killed. */
 template <class Each> int32_t walk(terrace_txn *txn, terrace_table *table, uint tree, THD *thd, Each each)
 {
   terrace_cursor_options options= {};

@@ -4,9 +4,9 @@
 
 namespace terrace {
 
-/** Starts the thread that writes the engine's troubles into the error log when they come and when they have gone. */
+/** Starts the thread that reports the engine's problems in the error log, when they begin and when they are over. */
 void start_watch();
-/** Ends it; the engine is still open. */
+/** Stops the thread, while the engine is still open. */
 void stop_watch();
 
 } // namespace terrace

@@ -9,10 +9,10 @@
 
 namespace terrace {
 
-/* What the calls answer, by the X/Open XA specification. */
+/* The calls' return codes, as in the X/Open XA specification. */
 enum { XA_OK= 0, XAER_RMERR= -3, XAER_NOTA= -4, XAER_RMFAIL= -7 };
 
-/* format 8 bytes, length of the global part 1, of the branch 1, both parts. */
+/* A name: 8 bytes of format, 1 byte each for the lengths of the global part and the branch, then both parts. */
 static const size_t HEAD= 10;
 
 std::string name_of(const XID *xid)
@@ -44,7 +44,7 @@ struct Recovered
   uint room, count;
 };
 
-/** Names handed to the server already: it asks again until fewer come than it has room for. */
+/** Names that were already handed to the server, which asks again until it gets fewer than it has room for. */
 static std::set<std::string> handed_over;
 
 static void recover_one(void *context, terrace_bytes name)
@@ -93,7 +93,7 @@ static void collect(void *context, terrace_bytes name)
   static_cast<std::set<std::string> *>(context)->insert(std::string(reinterpret_cast<const char *>(name.data), name.len));
 }
 
-/** Whether a name is another one's, or that of one of its partitions or, of a partition, of its subpartitions. */
+/** Whether `one` is the table `name` or one of its partitions or, if `name` is a partition, one of its subpartitions. */
 static bool is_of(const std::string &one, const std::string &name)
 {
   static const char SUBPARTITION[]= "#SP#";
@@ -104,13 +104,13 @@ static bool is_of(const std::string &one, const std::string &name)
 int wait_for_prepared(THD *thd, const std::string &name)
 {
   static const ulong STEP= 10;          // milliseconds
-  // It stands for a metadata lock as well.
+  // This wait also takes the place of a wait for a metadata lock.
   const ulonglong patience= MY_MIN(lock_wait_ms(thd), (ulonglong) thd->variables.lock_wait_timeout * 1000);
   for (ulonglong waited= 0;; waited+= STEP)
   {
     std::set<std::string> touched;
     int32_t code= terrace_prepared_tables(engine, collect, &touched);
-    // Of a connection that was reset the server has released the metadata locks.
+    // The server has released the metadata locks of a connection that was reset.
     if (!code)
       code= tables_of_prepared(collect, &touched);
     if (code)
@@ -128,14 +128,14 @@ int wait_for_prepared(THD *thd, const std::string &name)
   }
 }
 
-/** The binary log asks when it may forget what it would need to recover: when all that is committed is durable. */
+/** The binary log asks when it may discard what recovery would need: once all committed transactions are durable. */
 static void checkpoint_request(void *cookie)
 {
   if (!engine || terrace_engine_sync(engine) == TERRACE_OK)
     commit_checkpoint_notify_ha(cookie);
 }
 
-/** FLUSH LOGS: what is committed is durable, however late terrace_flush_log_at_trx_commit lets it be. */
+/** FLUSH LOGS: makes all committed transactions durable, even if terrace_flush_log_at_trx_commit would delay that. */
 static bool flush_logs(handlerton *)
 {
   return engine && terrace_engine_sync(engine) != TERRACE_OK;
