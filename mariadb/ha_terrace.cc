@@ -268,7 +268,7 @@ int ha_terrace::start_stmt(THD *thd, thr_lock_type type)
   // As in InnoDB: a plain SELECT is a consistent read here, too.
   if (type == TL_READ && command_of(thd) == SQLCOM_SELECT && isolation_of(thd) != ISO_SERIALIZABLE)
     m_lock= TERRACE_LOCK_NONE;
-  // The server calls external_lock for no temporary table: its first statement in a transaction starts here.
+  // No earlier external_lock has locked a temporary table: its first statement in a transaction starts here.
   if (table->s->tmp_table != NO_TMP_TABLE && type != TL_READ)
     m_lock= TERRACE_LOCK_EXCLUSIVE, m_lock_type_write= true;
   // Under LOCK TABLES external_lock is not called for the statement, so the check is done here.

@@ -332,7 +332,7 @@ static void match_versions(Tables *tables)
       const auto other= with.find(defined_version(table));
       if (other != with.end() && other->second.size() == 1 && !has_file(*other->second.begin(), ".frm"))
         install_definition(table, *other->second.begin());
-      // ALTER is committed in the engine; the definition that stands under the table's name belongs to no existing table.
+      // ALTER is committed in the engine; the definition under the table's name belongs to no existing table.
       if (!with.count(defined_version(table)))
         install_definition(definition, table);
     }

@@ -28,7 +28,7 @@ static Known &known()
   return *all;
 }
 
-/** Records an end in `last`. Of two concurrent ends the one with the lower number may store it last: the higher number stays. */
+/** Records an end in `last`. If two ends run concurrently, the one with the lower number may store it last: the higher number stays. */
 static void note_end(std::atomic<ulonglong> &last)
 {
   const ulonglong mine= ends.fetch_add(1) + 1;
