@@ -13,7 +13,6 @@ use std::time::Duration;
 use terrace_engine::Parts;
 use terrace_io::emulate::Profile;
 use terrace_io::store::{ObjectStore, Purpose};
-use terrace_sql::config;
 use terrace_workload::{A, B, C, E, Load, Mix, Plan, Run, Terrace};
 
 /// What is measured: places and the engine on them, unless something else is named.
@@ -204,7 +203,7 @@ fn open(settings: &Settings) -> Result<(terrace_engine::config::Config, Parts)> 
     settings.object.iter().for_each(|url| put("object", url));
     settings.object_endpoint.iter().for_each(|url| put("object_endpoint", url));
     settings.set.iter().for_each(|(name, value)| put(name, value));
-    config::assemble("", &text).map_err(|fault| fault.message)
+    terrace::open::assemble("", &text).map_err(|error| error.to_string())
 }
 
 fn progress(what: &str) {

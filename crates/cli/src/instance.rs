@@ -5,11 +5,11 @@ use crate::location::Location;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
+use terrace::open::{self as places, Seen};
 use terrace_engine::Error;
 use terrace_engine::Kind;
 use terrace_engine::look::Look;
 use terrace_io::disk::Disk;
-use terrace_sql::config::{self, Seen};
 
 /// Why an instance can't be looked at.
 pub struct Fault {
@@ -51,7 +51,12 @@ fn read(path: &Path) -> Result<String, Fault> {
 
 /// Whether the file, which is well-formed, names its volume.
 pub fn check_config(path: &Path) -> Result<bool, Fault> {
-    config::read_only(&read(path)?).map_err(|fault| Fault::usage(fault.message))
+    places::read_only(&read(path)?).map_err(unusable)
+}
+
+/// Places that cannot be opened are the caller's to name otherwise.
+fn unusable(error: Error) -> Fault {
+    Fault::usage(error.to_string())
 }
 
 /// As a TOML string.
@@ -90,8 +95,7 @@ pub fn open(location: &Location) -> Result<Instance, Fault> {
     {
         return Err(absent(volume));
     }
-    let (config, seen) =
-        config::assemble_to_read(&text, &overrides).map_err(|fault| Fault::usage(fault.message))?;
+    let (config, seen) = places::assemble_to_read(&text, &overrides).map_err(unusable)?;
     if !seen.volume.exists("superblock").map_err(Error::from)? {
         return Err(absent(&seen.volume.describe()));
     }
@@ -103,5 +107,5 @@ pub fn open(location: &Location) -> Result<Instance, Fault> {
 /// The places of an instance that was opened for looking, to be changed.
 pub fn change(location: &Location) -> Result<Seen, Fault> {
     let (text, overrides) = texts(location)?;
-    config::assemble_to_change(&text, &overrides).map_err(|fault| Fault::usage(fault.message))
+    places::assemble_to_change(&text, &overrides).map_err(unusable)
 }

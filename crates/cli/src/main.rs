@@ -95,7 +95,7 @@ fn main() -> ExitCode {
             }
         },
         Command::Config { check: None } => {
-            output::text(&terrace_sql::config::document());
+            output::text(&terrace::open::document());
             ExitCode::SUCCESS
         }
         Command::Config { check: Some(path) } => match instance::check_config(&path) {

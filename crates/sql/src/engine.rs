@@ -1,12 +1,12 @@
 //! The engine's handle: open from a configuration text, look at it, close it.
 
 use crate::bytes::TerraceBytes;
-use crate::config;
 use crate::error::{Code, Fault, Result, guard};
 use crate::metrics::Listener;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use terrace::open;
 use terrace_engine::config::Bytes;
 use terrace_engine::counted::Rows;
 use terrace_engine::{Engine, Error, Size, Ticket, Trouble, Txn};
@@ -177,14 +177,14 @@ pub unsafe extern "C" fn terrace_engine_open(
         }
         // SAFETY: the caller's promise.
         let (text, overrides) = unsafe { (options.config.text()?, options.overrides.text()?) };
-        let (engine_config, places, parts) = config::assemble_to_run(text, overrides)?;
+        let (engine_config, places, parts) = open::assemble_to_run(text, overrides)?;
         // Nothing ran that could have stopped: what failed is told by itself.
         let engine = Engine::open(engine_config, parts).map_err(|error| match error {
             Error::Poisoned(what) => Error::Invalid(what),
             other => other,
         })?;
         // Tables are worth more than to be looked at: without metrics the engine runs all the same.
-        let (metrics, metrics_trouble) = match config::metrics_listen(&places) {
+        let (metrics, metrics_trouble) = match open::metrics_listen(&places) {
             None => (None, None),
             Some(address) => {
                 let seen = engine.clone();

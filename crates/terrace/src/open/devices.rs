@@ -2,10 +2,9 @@
 //!
 //! A profile of `emulate` is put around the devices and the store, and around that who shows what they do, if anybody.
 
-use crate::config::Places;
-use crate::error::{Fault, Result};
+use super::Places;
 use std::sync::Arc;
-use terrace_engine::{Config, Parts};
+use terrace_engine::{Config, Error, Parts, Result};
 use terrace_io::disk::Disk;
 use terrace_io::emulate::{self, Profile};
 use terrace_io::object;
@@ -34,7 +33,7 @@ pub(crate) fn open_to_change(places: &Places) -> Result<Seen> {
 fn open_seen(places: &Places, read_only: bool) -> Result<Seen> {
     let disk = |path: &str| -> Result<Arc<dyn Disk>> {
         let disk = if read_only { RealDisk::open_to_read(path) } else { RealDisk::open(path) };
-        Ok(Arc::new(disk.map_err(|error| Fault::invalid(format!("{path}: {error}")))?))
+        Ok(Arc::new(disk.map_err(|error| Error::Invalid(format!("{path}: {error}")))?))
     };
     let volume = disk(places.volume_path.as_deref().unwrap_or_default())?;
     let flash = places.flash_path.as_deref().map(disk).transpose()?;
@@ -50,7 +49,7 @@ pub(crate) fn open(config: &Config, places: &Places) -> Result<Parts> {
     let mut store = places.object.as_deref().map(|url| open_store(url, places, false)).transpose()?;
     let volume = places.volume_path.as_deref().unwrap_or_default();
     let mut volume: Arc<dyn Disk> = Arc::new(
-        RealDisk::open(volume).map_err(|error| Fault::invalid(format!("volume_path = {volume}: {error}")))?,
+        RealDisk::open(volume).map_err(|error| Error::Invalid(format!("volume_path = {volume}: {error}")))?,
     );
     let mut flash: Option<Arc<dyn Disk>> = match places.flash_path.as_deref().filter(|_| config.flash.0 > 0) {
         // Flash that can't be had is a cache that is off: the engine finds it so, and says why in its status.
@@ -70,5 +69,5 @@ pub(crate) fn open(config: &Config, places: &Places) -> Result<Parts> {
 pub(crate) fn open_store(url: &str, places: &Places, read_only: bool) -> Result<Arc<dyn ObjectStore>> {
     let endpoint = places.object_endpoint.clone();
     let settings = object::Settings { endpoint, read_only, ..object::Settings::new(url) };
-    Ok(object::open(&settings).map_err(terrace_engine::Error::from)?)
+    Ok(object::open(&settings)?)
 }

@@ -4,14 +4,13 @@
 //! places: [`PLACES`]. A second text goes before the first, key by key (the server's variables before its file). Every fault of
 //! both is named at once.
 
-use crate::error::{Fault, Result};
-use crate::metrics;
-use crate::parts;
-pub use crate::parts::Seen;
+mod devices;
+
+pub use devices::Seen;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use terrace_engine::cold::MEMORY_MIN;
-use terrace_engine::{Config, Parts};
+use terrace_engine::{Config, Error, Parts, Result};
 use terrace_io::emulate::{PROFILES, Profile};
 use toml::{Table, Value};
 
@@ -47,7 +46,7 @@ pub const PLACES: &[Place] = &[
 
 /// The places of a configuration, by name.
 #[derive(Default, Debug, PartialEq, Eq)]
-pub(crate) struct Places {
+pub struct Places {
     pub volume_path: Option<String>,
     pub flash_path: Option<String>,
     pub object: Option<String>,
@@ -108,15 +107,15 @@ impl Places {
         // Nothing is made or asked by opening these; a directory would be made.
         if let Some(url) =
             self.object.as_deref().filter(|url| url.contains("://") && !url.starts_with("file:"))
-            && let Err(fault) = parts::open_store(url, self, true)
+            && let Err(fault) = devices::open_store(url, self, true)
         {
-            faults.push(fault.message);
+            faults.push(fault.to_string());
         }
         if let Some(name) = self.emulate.as_deref().filter(|name| Profile::named(name).is_none()) {
             let known: Vec<&str> = PROFILES.iter().map(|profile| profile.name).collect();
             faults.push(format!("emulate = \"{name}\" is not among {}", known.join(", ")));
         }
-        if let Some(Err(fault)) = self.metrics_listen.as_deref().map(metrics::address) {
+        if let Some(Err(fault)) = self.metrics_listen.as_deref().map(metrics_address) {
             faults.push(fault);
         }
         if self.object.is_some() && config.memory < MEMORY_MIN {
@@ -149,9 +148,22 @@ fn whole(path: &str) -> PathBuf {
     path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.into())
 }
 
+/// The address of a setting's text. Err says what is wrong with it.
+fn metrics_address(text: &str) -> std::result::Result<SocketAddr, String> {
+    let address: SocketAddr = text
+        .parse()
+        .map_err(|_| format!("metrics_listen = \"{text}\" is not an address like 127.0.0.1:9185"))?;
+    if !address.ip().is_loopback() {
+        return Err(format!(
+            "metrics_listen = \"{text}\" is not a loopback address (metrics have no access control)"
+        ));
+    }
+    Ok(address)
+}
+
 /// What the places are opened for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Purpose {
+enum Purpose {
     Run,
     Look,
     /// Not at all: a text is looked at, and what places it doesn't name the server's variables may.
@@ -159,7 +171,7 @@ pub(crate) enum Purpose {
 }
 
 /// Reads both texts.
-pub(crate) fn read(text: &str, overrides: &str, purpose: Purpose) -> Result<(Config, Places)> {
+fn read(text: &str, overrides: &str, purpose: Purpose) -> Result<(Config, Places)> {
     let mut faults = Vec::new();
     let mut parse = |text: &str, what: &str| {
         text.parse::<Table>().unwrap_or_else(|error| {
@@ -171,7 +183,7 @@ pub(crate) fn read(text: &str, overrides: &str, purpose: Purpose) -> Result<(Con
     table.extend(parse(overrides, "the variables"));
     if !faults.is_empty() {
         // What a text that can't be read would have said is unknown.
-        return Err(Fault::invalid(format!("configuration: {}", faults.join("; "))));
+        return Err(Error::Invalid(format!("configuration: {}", faults.join("; "))));
     }
     let mut config = Config::default();
     let mut places = Places::default();
@@ -183,7 +195,7 @@ pub(crate) fn read(text: &str, overrides: &str, purpose: Purpose) -> Result<(Con
     if faults.is_empty() {
         return Ok((config, places));
     }
-    Err(Fault::invalid(format!("configuration: {}", faults.join("; "))))
+    Err(Error::Invalid(format!("configuration: {}", faults.join("; "))))
 }
 
 /// Every setting with its meaning and its default, as a configuration file.
@@ -204,27 +216,27 @@ pub fn assemble(text: &str, overrides: &str) -> Result<(Config, Parts)> {
 }
 
 /// The same, and what the places are.
-pub(crate) fn assemble_to_run(text: &str, overrides: &str) -> Result<(Config, Places, Parts)> {
+pub fn assemble_to_run(text: &str, overrides: &str) -> Result<(Config, Places, Parts)> {
     let (config, places) = read(text, overrides, Purpose::Run)?;
-    let parts = parts::open(&config, &places)?;
+    let parts = devices::open(&config, &places)?;
     Ok((config, places, parts))
 }
 
 /// Where metrics are to be found, if anywhere.
-pub(crate) fn metrics_listen(places: &Places) -> Option<SocketAddr> {
-    places.metrics_listen.as_deref().and_then(|text| metrics::address(text).ok())
+pub fn metrics_listen(places: &Places) -> Option<SocketAddr> {
+    places.metrics_listen.as_deref().and_then(|text| metrics_address(text).ok())
 }
 
 /// Reads both texts and opens the places for looking only.
 pub fn assemble_to_read(text: &str, overrides: &str) -> Result<(Config, Seen)> {
     let (config, places) = read(text, overrides, Purpose::Look)?;
-    Ok((config, parts::open_to_read(&places)?))
+    Ok((config, devices::open_to_read(&places)?))
 }
 
 /// The same, to be changed as well: for who has looked before.
 pub fn assemble_to_change(text: &str, overrides: &str) -> Result<Seen> {
     let (_, places) = read(text, overrides, Purpose::Look)?;
-    parts::open_to_change(&places)
+    devices::open_to_change(&places)
 }
 
 #[cfg(test)]
