@@ -133,6 +133,10 @@ impl Room for Growth {
             if self.has_room(pages, keep) {
                 return Ok(());
             }
+            if terrace_io::cancel::refuses(observe::Wait::Slots) {
+                self.map.slots_wanted.notify();
+                return Err(NoRoom::Cancelled);
+            }
             self.flusher.stretch(self.pool.homeless() + self.pending.pages() + pages + keep)?;
             // Tables that were dropped give theirs back when that is durable, and then purge has been there.
             let goes = dropped.is_some_and(|last| self.going.are_there(last));

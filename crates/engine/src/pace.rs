@@ -163,6 +163,10 @@ impl Core {
         if *owed < if late { LATE } else { WAIT } {
             return Ok(());
         }
+        if cancel::refuses(observe::Wait::Slots) {
+            self.storage.map.slots_wanted.notify();
+            return Err(Error::Cancelled);
+        }
         let wait = std::mem::take(owed);
         let waited = self.wait_out(wait, || self.slot_delay().max(self.limit_delay(table)));
         if is_limit {

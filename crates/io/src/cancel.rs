@@ -10,14 +10,18 @@
 //!
 //! How each wait of a statement hears a cancel, and how long it takes at the most, is listed in `docs/observability.md`, "What KILL ends".
 //!
+//! Work of an event loop must not wait at all: a [`Cancel`] can refuse waits ([`Cancel::refuse_waits`]). Each place that is about to
+//! wait then returns as if it was cancelled, and says what it would have waited for ([`refuses`], [`Cancel::refused`]).
+//!
 //! Background workers have no scope. In the simulation they run inside the waits of others, behind a shield.
 
 use crate::clock::Nanos;
 use crate::sched::Event;
+use crate::wait::Wait;
 use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 /// How often a wait that can be cancelled looks whether it is, in nanoseconds.
 pub const LOOK: Nanos = 100_000_000;
@@ -26,6 +30,11 @@ pub const LOOK: Nanos = 100_000_000;
 pub struct Cancel {
     asked: AtomicBool,
     wake: Arc<Event>,
+    refuses: AtomicBool,
+    /// What was refused first: 0 is nothing, else one more than the wait's place in [`Wait::ALL`].
+    refused: AtomicU8,
+    /// The session that holds what it was about.
+    holder: AtomicU64,
 }
 
 thread_local! {
@@ -44,6 +53,28 @@ impl Cancel {
     }
     pub fn is_asked(&self) -> bool {
         self.asked.load(Ordering::SeqCst)
+    }
+    /// From now on, or no longer, the work does not wait: what would have to wait fails as if it was cancelled. Forgets what was refused.
+    pub fn refuse_waits(&self, on: bool) {
+        self.refused.store(0, Ordering::Relaxed);
+        self.holder.store(0, Ordering::Relaxed);
+        self.refuses.store(on, Ordering::Relaxed);
+    }
+    /// Whether the work is about to wait and must not. Notes the first such wait, and which session holds it up (0: none).
+    pub fn refuses(&self, what: Wait, holder: u64) -> bool {
+        if !self.refuses.load(Ordering::Relaxed) {
+            return false;
+        }
+        let first = self.refused.compare_exchange(0, what as u8 + 1, Ordering::Relaxed, Ordering::Relaxed);
+        if first.is_ok() {
+            self.holder.store(holder, Ordering::Relaxed);
+        }
+        true
+    }
+    /// The first wait that was refused, and the session that holds it up.
+    pub fn refused(&self) -> Option<(Wait, u64)> {
+        let what = self.refused.load(Ordering::Relaxed).checked_sub(1)?;
+        Some((*Wait::ALL.get(usize::from(what))?, self.holder.load(Ordering::Relaxed)))
     }
     /// For those who sleep on nothing else: notified by [`Cancel::cancel`].
     pub fn wake_event(&self) -> &Arc<Event> {
@@ -95,6 +126,11 @@ pub fn asked() -> bool {
     any(Cancel::is_asked)
 }
 
+/// Whether the work of this thread is about to wait and must not ([`Cancel::refuse_waits`]).
+pub fn refuses(what: Wait) -> bool {
+    any(|cancel| cancel.refuses(what, 0))
+}
+
 /// How long to wait at a time where nothing else bounds it.
 pub fn patience() -> Option<Nanos> {
     any(|_| true).then_some(LOOK)
@@ -120,6 +156,30 @@ impl Drop for Scope {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_refused_wait_is_noted_and_a_shield_lets_work_wait() {
+        let cancel = Arc::new(Cancel::default());
+        let scope = cancel.scope();
+        assert!(!refuses(Wait::Page) && cancel.refused().is_none());
+        cancel.refuse_waits(true);
+        assert!(cancel.refuses(Wait::RowLock, 7) && refuses(Wait::Page));
+        assert_eq!(cancel.refused(), Some((Wait::RowLock, 7)));
+        {
+            let _shield = shield();
+            assert!(!refuses(Wait::Slots));
+        }
+        cancel.refuse_waits(false);
+        assert!(!refuses(Wait::Page) && cancel.refused().is_none());
+        drop(scope);
+        cancel.refuse_waits(true);
+        assert!(!refuses(Wait::Page), "other work may wait");
+    }
+
+    #[test]
+    fn every_wait_stands_at_its_number() {
+        assert!(Wait::ALL.iter().enumerate().all(|(at, wait)| *wait as usize == at));
+    }
 
     #[test]
     fn scopes_nest_and_a_shield_covers_them() {

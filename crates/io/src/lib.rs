@@ -23,6 +23,7 @@ pub mod sched;
 pub mod stats;
 pub mod store;
 pub mod traffic;
+pub mod wait;
 
 mod aligned;
 mod share;

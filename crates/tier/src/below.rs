@@ -76,6 +76,11 @@ pub(crate) fn not_cancelled() -> Result<(), ReadError> {
     if terrace_io::cancel::asked() { Err(ReadError::Cancelled) } else { Ok(()) }
 }
 
+/// For those who are about to wait or to do I/O: an error where their work must not.
+pub(crate) fn may_wait(what: terrace_io::observe::Wait) -> Result<(), ReadError> {
+    if terrace_io::cancel::refuses(what) { Err(ReadError::Cancelled) } else { Ok(()) }
+}
+
 /// An image that came from below.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fetched {

@@ -308,6 +308,22 @@ pub fn read_start(
     Ok(())
 }
 
+/// Appends the value's bytes to `out` if all its pages are in memory and have them. Does no I/O. False: `out` may have some of them.
+pub fn try_read(space: &Space, large: Large, access: Access, out: &mut Vec<u8>) -> bool {
+    let (mut page, mut left) = (large.page, large.len as usize);
+    for index in 0..large.pages() {
+        let Some(guard) = space.pages().try_read(space.page_id(page), access) else { return false };
+        if !large.owns(guard.page(), index) || is_hollow(guard.page()) {
+            return false;
+        }
+        let here = left.min(PAYLOAD);
+        out.extend_from_slice(guard.page().bytes(PAGE_HEADER, here));
+        left -= here;
+        page = guard.page().u32(at::NEXT);
+    }
+    true
+}
+
 /// Whether the value is these bytes. One that is gone is not, nor one that a crash has left without them: its row is going back.
 pub fn equals(space: &Space, large: Large, bytes: &[u8], access: Access) -> Result<bool> {
     let (mut page, pages) = (large.page, large.pages());

@@ -321,6 +321,10 @@ impl<'a> Request<'a> {
     /// [`Error::Deadlock`], [`Error::LockTimeout`], [`Error::Cancelled`].
     pub fn wait(&mut self, way: &InTheWay, is_active: impl Fn(TxnId) -> bool) -> Result<()> {
         let locks = self.locks;
+        let still = |txn: &TxnId| is_active(*txn);
+        if self.must_not_wait(way, still) {
+            return Err(Error::Cancelled);
+        }
         if self.patience == 0 {
             return self.does_not_wait(way, is_active);
         }
@@ -365,6 +369,16 @@ impl<'a> Request<'a> {
             return Err(Error::LockTimeout);
         }
         Ok(())
+    }
+
+    /// Whether the request's work refuses to wait, and what is in the way still is: who holds it is noted.
+    fn must_not_wait(&self, way: &InTheWay, is_active: impl Fn(&TxnId) -> bool) -> bool {
+        let holder = match way {
+            InTheWay::Txn(txn) if is_active(txn) => self.locks.sessions.lock().get(txn).copied(),
+            InTheWay::Txn(_) => return false,
+            InTheWay::Sessions(sessions) => sessions.first().copied(),
+        };
+        self.cancel.refuses(observe::Wait::RowLock, holder.unwrap_or(0))
     }
 
     /// Who has no patience stands in no line and closes no circle: nobody is its victim, nor is it one itself.

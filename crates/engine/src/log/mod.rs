@@ -331,7 +331,13 @@ impl Log {
             if let Err(error) = self.healthy() {
                 break Err(error);
             }
-            match self.try_reserve(bytes, urgency) {
+            let verdict = self.try_reserve(bytes, urgency);
+            let waits = matches!(verdict, Some(Verdict::Wait) | None);
+            if waits && urgency == Urgency::Normal && terrace_io::cancel::refuses(observe::Wait::LogRoom) {
+                self.much_waits.notify();
+                break Err(LogError::Cancelled);
+            }
+            match verdict {
                 Some(Verdict::Granted) => break Ok(()),
                 Some(Verdict::Never) => break Err(self.full()),
                 Some(Verdict::Wait) if self.world.clock.now() - since > self.room_wait_max => {

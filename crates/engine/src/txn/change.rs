@@ -31,6 +31,8 @@ pub enum Act<'a> {
     Put(u8, &'a [u8]),
     /// Set the delete mark, keep the rest.
     Mark,
+    /// Change nothing.
+    Keep,
 }
 
 /// Why the decision could not be carried out under the latch.
@@ -126,7 +128,7 @@ impl<'a, D: FnMut(usize, Option<(Head, &[u8])>) -> Result<Act<'a>>> Run for Chan
             return Err(Stop::InTheWay(way, want));
         }
         let (flags, rest, marked) = match (act.map_err(Stop::Error)?, parsed) {
-            (Act::Mark, None) => return Ok(Step::Done),
+            (Act::Mark, None) | (Act::Keep, _) => return Ok(Step::Done),
             (Act::Put(flags, rest), _) => (flags, rest, false),
             (Act::Mark, Some((head, rest))) => (head.flags | DELETED, rest, true),
         };

@@ -78,6 +78,9 @@ impl Core {
         }
         let (world, wait) = (&self.storage.world, std::mem::take(owed));
         self.purge_wanted.notify();
+        if cancel::refuses(observe::Wait::Purge) {
+            return Err(Error::Cancelled);
+        }
         let (since, released) = (world.clock.now(), self.brake.released.ticket());
         if self.brake.delay() > 0 {
             let _shown = observe::wait(observe::Wait::Purge);

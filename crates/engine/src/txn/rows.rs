@@ -13,7 +13,7 @@ pub use several::KeyChange;
 use super::change::Act;
 use super::{Lock, State, Txn};
 use crate::apart::{Hole, Larges, Row};
-use crate::btree::overflow::{self, By};
+use crate::btree::overflow::{self, By, Large};
 use crate::btree::{MAX_KEY, Tree, TreeError};
 use crate::error::{Error, Result};
 use crate::lock::{InTheWay, Mode, Want};
@@ -51,7 +51,50 @@ pub enum TryGet {
     WouldBlock,
 }
 
+/// Whether a row must be at the key that is put.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum There {
+    No,
+    Yes,
+    Either,
+}
+
 impl Txn {
+    /// Puts a row, in place of the one that is there if one is, in one descent. Returns whether one was. For tables without secondary
+    /// indexes: whoever knows no old row knows none of its entries.
+    pub fn put<'r>(&self, table: &Table, key: &[u8], row: impl Into<Row<'r>>) -> Result<bool> {
+        let row = row.into();
+        if let Some(side) = self.side(table) {
+            return side.put(table, key, row);
+        }
+        if table.def().indexes.len() != 1 {
+            return Err(Error::Invalid(format!("table {} has secondary indexes", table.name())));
+        }
+        let mut was = false;
+        self.row_operation(table, |state| {
+            was = self.put_row(state, table, key, row, There::Either)?;
+            Ok(())
+        })?;
+        Ok(was)
+    }
+
+    /// Deletes rows, those that are there, leaf by leaf. Returns how many were. For tables without secondary indexes. The keys are sorted.
+    pub fn delete_rows(&self, table: &Table, keys: &mut [&[u8]]) -> Result<u64> {
+        if let Some(side) = self.side(table) {
+            return side.delete_rows(table, keys);
+        }
+        if table.def().indexes.len() != 1 {
+            return Err(Error::Invalid(format!("table {} has secondary indexes", table.name())));
+        }
+        keys.sort_unstable();
+        let mut deleted = 0;
+        self.row_operation(table, |state| {
+            deleted = self.mark_sorted_rows(state, table, keys)?;
+            Ok(())
+        })?;
+        Ok(deleted)
+    }
+
     /// Inserts a row with its entries.
     pub fn insert<'r>(
         &self,
@@ -66,7 +109,7 @@ impl Txn {
         }
         self.row_operation(table, |state| {
             let mut far = Far::begin(self);
-            self.put_row(state, table, key, row, false)?;
+            self.put_row(state, table, key, row, There::No)?;
             entries.iter().enumerate().try_for_each(|(n, entry)| {
                 far.ask(table, entries[n..].iter());
                 self.insert_entry(state, table, entry)
@@ -89,7 +132,7 @@ impl Txn {
         }
         self.row_operation(table, |state| {
             let mut far = Far::begin(self);
-            self.put_row(state, table, key, row, true)?;
+            self.put_row(state, table, key, row, There::Yes)?;
             // What becomes of an entry is often a neighbour of what it was.
             state.pairs = !new.is_empty();
             let marked = old.iter().enumerate().try_for_each(|(n, entry)| {
@@ -144,21 +187,30 @@ impl Txn {
         self.core.keep_pace(table, holds, &mut state.owed_for_slots)
     }
 
-    fn put_row(&self, state: &mut State, table: &Table, key: &[u8], row: Row<'_>, there: bool) -> Result<()> {
+    /// Returns whether a row was there.
+    fn put_row(
+        &self,
+        state: &mut State,
+        table: &Table,
+        key: &[u8],
+        row: Row<'_>,
+        there: There,
+    ) -> Result<bool> {
         if key.len() > MAX_KEY {
             return Err(Error::TooLarge { what: "a key", len: key.len(), max: MAX_KEY });
         }
-        let mut keeps = there;
+        let mut keeps = there == There::Yes;
         loop {
             let (before, mut kept) = (state.last, Larges::new());
             let (flags, rest) = self.store(state, table, key, row, keeps.then_some(&mut kept))?;
-            let (mut past, mut lost) = (false, false);
+            let (mut past, mut lost, mut was) = (false, false, false);
             let done = self.change(state, table, 0, key, Some(rest.len()), |old| {
                 (past, lost) = (old.is_some(), false);
+                was = old.is_some_and(|(head, _)| !head.deleted());
                 match (old, there) {
-                    (Some((head, _)), false) if !head.deleted() => Err(Error::Duplicate { index: 0 }),
-                    (None, true) => Err(Error::Absent("the row".into())),
-                    (Some((head, _)), true) if head.deleted() => Err(Error::Absent("the row".into())),
+                    (Some((head, _)), There::No) if !head.deleted() => Err(Error::Duplicate { index: 0 }),
+                    (None, There::Yes) => Err(Error::Absent("the row".into())),
+                    (Some((head, _)), There::Yes) if head.deleted() => Err(Error::Absent("the row".into())),
                     _ if !apart::names(old, &kept) && !crate::planted::KEPT_PART_TRUSTED.on() => {
                         lost = true;
                         Err(Error::RowChanged)
@@ -168,7 +220,7 @@ impl Txn {
             });
             state.has_past |= past;
             if !lost {
-                return done;
+                return done.map(|()| was);
             }
             // The row is another one since it was looked at: all is written, as if nothing had been there.
             self.rollback_state(state, before)?;
@@ -343,14 +395,16 @@ impl Txn {
         }
     }
 
-    /// A consistent read of one row that never waits: for fronts without a thread a request. A miss is theirs to hand to
-    /// a thread that may wait, in [`Txn::get`]. The transaction is used by nobody else meanwhile.
+    /// A consistent read of one row that does no I/O: for fronts without a thread a request. A large value is read as well if all its
+    /// pages are in memory. A miss is the front's to hand to a thread that may wait, in [`Txn::get`]. The transaction is used by nobody else meanwhile.
     pub fn try_get(&self, table: &Table, key: &[u8], out: &mut Vec<u8>) -> Result<TryGet> {
         if let Some(side) = self.side(table) {
             return side.try_get(table, key, out);
         }
         let reader = self.reader();
-        let found = table.tree(0)?.try_get(key, Access::Normal, |value| {
+        let tree = table.tree(0)?;
+        let mut large = None;
+        let found = tree.try_get(key, Access::Normal, |value| {
             let Some((head, row)) = value.and_then(Head::decode) else {
                 // What makes no sense is the waiting reader's to name.
                 return if value.is_none() { TryGet::Absent } else { TryGet::WouldBlock };
@@ -362,11 +416,21 @@ impl Txn {
                     out.extend_from_slice(row);
                     TryGet::Hit
                 }
+                true if head.large() => {
+                    large = Large::decode(row);
+                    TryGet::WouldBlock
+                }
                 false if head.roll.is_fresh() => TryGet::Absent,
-                // Its past or the pages of a large value may be anywhere.
+                // Its past, or its parts, may be anywhere.
                 _ => TryGet::WouldBlock,
             }
         })?;
+        // Pages of large values are latched without the leaf. One that is freed meanwhile is no longer the value's, which each page tells.
+        if let Some(large) = large {
+            out.clear();
+            let read = overflow::try_read(tree.space(), large, Access::Normal, out);
+            return Ok(if read { TryGet::Hit } else { TryGet::WouldBlock });
+        }
         Ok(found.unwrap_or(TryGet::WouldBlock))
     }
 
@@ -420,6 +484,37 @@ impl Txn {
             }
         }
         Err(Error::Unavailable("a row changes faster than it can be read".into()))
+    }
+
+    /// From now on, or no longer, the transaction refuses waits: what would have to wait, for I/O too, fails with
+    /// [`Error::Cancelled`] and changes nothing. To roll back may wait all the same.
+    pub fn refuse_waits(&self, on: bool) {
+        self.cancel.refuse_waits(on);
+    }
+    /// What it refused to wait for first, and the [`Txn::session`] that holds it up (0: none). A change may have succeeded and be
+    /// noted here: it was to be slowed down.
+    pub fn refused(&self) -> Option<(terrace_io::observe::Wait, u64)> {
+        self.cancel.refused()
+    }
+    /// The number by which lock waits name the transaction.
+    pub fn session(&self) -> u64 {
+        self.session
+    }
+    /// Whether a row of so many bytes makes its commit wait for the volume: its bytes pass by the log.
+    pub fn waits_for_volume(&self, row: usize) -> bool {
+        self.core.passes_by_log(row)
+    }
+
+    /// Has pages fetched that reads of these keys need and that are not in memory, side by side. Advice: it neither waits nor fails.
+    pub fn fetch_soon<'k>(&self, table: &Table, keys: impl Iterator<Item = &'k [u8]>) {
+        let Ok(tree) = table.tree(0) else { return };
+        let mut last = None;
+        for id in keys.filter_map(|key| tree.missing(key)) {
+            if last != Some(id) && !tree.pages().fetch_soon(id) {
+                return;
+            }
+            last = Some(id);
+        }
     }
 
     pub(crate) fn with_state<R>(&self, work: impl FnOnce(&mut State) -> R) -> R {

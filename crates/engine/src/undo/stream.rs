@@ -177,7 +177,7 @@ impl Streams {
             if let Some(number) = number {
                 return self.start(number).inspect_err(|_| self.unused.lock().push(number));
             }
-            if terrace_io::cancel::asked() {
+            if terrace_io::cancel::refuses(observe::Wait::UndoStream) || terrace_io::cancel::asked() {
                 // Another may have been told of a stream by what this one has heard.
                 self.given_back.notify_one();
                 return Err(Error::Cancelled);

@@ -1,7 +1,7 @@
 //! Dirty pages: which there are and in what order they became so, copied for the flusher, clean again.
 
 use super::{Access, FRAME_WAIT_MAX, Lookup, PATIENCE, Pool};
-use crate::below::{Held, ReadError, not_cancelled};
+use crate::below::{Held, ReadError, may_wait, not_cancelled};
 use crate::flush::share;
 use crate::frame::{FrameNo, State};
 use crate::page::{Glsn, PAGE_SIZE, PageId, PageRef, TEMPORARY_GLSN};
@@ -45,6 +45,7 @@ impl Pool {
             if self.dirty_frames() <= dirty_max(self.frames_in_circulation()) {
                 return Ok(());
             }
+            may_wait(observe::Wait::Flush).inspect_err(|_| self.flush_wanted.notify())?;
             self.counters.writer_waits.fetch_add(1, Ordering::Relaxed);
             self.flush_wanted.notify();
             not_cancelled()?;

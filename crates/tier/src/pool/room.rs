@@ -1,7 +1,7 @@
 //! Room: free frames, and the pages that leave for them.
 
 use super::{FRAME_WAIT_MAX, PATIENCE, Pool};
-use crate::below::{ReadError, not_cancelled};
+use crate::below::{ReadError, may_wait, not_cancelled};
 use crate::frame::{ACCESSES_MAX, FrameNo, State};
 use crate::planted;
 use std::sync::atomic::Ordering;
@@ -38,6 +38,7 @@ impl Pool {
                 self.counters.foreground_evictions.fetch_add(1, Ordering::Relaxed);
                 continue;
             }
+            may_wait(observe::Wait::Frame).inspect_err(|_| self.frames_wanted.notify())?;
             self.counters.frame_waits.fetch_add(1, Ordering::Relaxed);
             self.frames_wanted.notify();
             self.flush_wanted.notify();

@@ -2,7 +2,7 @@
 //! the page. So who waits for tokens holds nothing that others want.
 
 use super::{Lookup, Pool};
-use crate::below::{Below, ReadError, TurnNo, not_cancelled};
+use crate::below::{Below, ReadError, TurnNo, may_wait, not_cancelled};
 use crate::frame::FrameNo;
 use crate::meter;
 use crate::page::PageId;
@@ -38,6 +38,7 @@ impl Pool {
             match self.lookup(id, access) {
                 Lookup::Pinned(no) => return Ok(no),
                 Lookup::Claimed => {
+                    may_wait(observe::Wait::Page)?;
                     self.counters.claim_waits.fetch_add(1, Ordering::Relaxed);
                     let since = now();
                     let shown = observe::wait(observe::Wait::Page);
@@ -50,7 +51,7 @@ impl Pool {
                     not_cancelled()?;
                     continue;
                 }
-                Lookup::Absent => {}
+                Lookup::Absent => may_wait(observe::Wait::Page)?,
             }
             let wait = self.below.turn(id, &mut turn.no);
             if wait > 0 {

@@ -7,7 +7,7 @@
 
 use super::super::change::Act;
 use super::super::{State, Txn};
-use super::far;
+use super::{There, far};
 use crate::btree::run::Wanted;
 use crate::btree::{MAX_KEY, max_inline_value};
 use crate::error::{Error, Result};
@@ -106,7 +106,7 @@ impl Txn {
             run.iter().try_for_each(|_| self.pay(state, table))?;
             if is_large(&run[0]) {
                 for KeyChange { key, put, .. } in run {
-                    self.put_row(state, table, key, put.unwrap_or(&[]).into(), true)?;
+                    self.put_row(state, table, key, put.unwrap_or(&[]).into(), There::Yes)?;
                 }
                 continue;
             }
@@ -119,6 +119,19 @@ impl Txn {
             })?;
         }
         Ok(())
+    }
+
+    /// Marks the rows that are there at these keys, which ascend, as deleted. Returns how many were there.
+    pub(super) fn mark_sorted_rows(&self, state: &mut State, table: &Table, keys: &[&[u8]]) -> Result<u64> {
+        let wanted: Vec<Wanted<'_>> = keys.iter().map(|key| wanted(key, None)).collect();
+        keys.iter().skip(1).try_for_each(|_| self.pay(state, table))?;
+        state.has_past = true;
+        let mut were = vec![false; keys.len()];
+        self.change_several(state, table, 0, &wanted, |number, old| {
+            were[number] = old.is_some_and(|(head, _)| !head.deleted());
+            Ok(if were[number] { Act::Mark } else { Act::Keep })
+        })?;
+        Ok(were.into_iter().filter(|was| *was).count() as u64)
     }
 
     /// Entries of a tree. Where only the store has their leaves, those of the next ones are asked for before some are changed.
