@@ -2,11 +2,10 @@
 
 use crate::bytes::TerraceBytes;
 use crate::error::{Code, Fault, Result, guard};
-use crate::metrics::Listener;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use terrace::open;
+use terrace::open::{self, Listener};
 use terrace_engine::config::Bytes;
 use terrace_engine::counted::Rows;
 use terrace_engine::{Engine, Error, Size, Ticket, Trouble, Txn};
@@ -190,7 +189,7 @@ pub unsafe extern "C" fn terrace_engine_open(
                 let seen = engine.clone();
                 match Listener::start(address, move || terrace_engine::metrics::running(&seen)) {
                     Ok(listener) => (Some(listener), None),
-                    Err(fault) => (None, Some(format!("none are served: {}", fault.message))),
+                    Err(error) => (None, Some(format!("none are served: {error}"))),
                 }
             }
         };

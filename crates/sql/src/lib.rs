@@ -27,7 +27,6 @@ mod cursor;
 mod engine;
 mod error;
 mod load;
-mod metrics;
 mod observe;
 mod row;
 mod rules;

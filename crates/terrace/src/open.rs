@@ -5,8 +5,10 @@
 //! both is named at once.
 
 mod devices;
+mod metrics;
 
 pub use devices::Seen;
+pub use metrics::Listener;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use terrace_engine::cold::MEMORY_MIN;

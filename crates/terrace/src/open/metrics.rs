@@ -4,7 +4,6 @@
 //! and [`PATIENCE`] to come, an answer as long to be taken; then the connection is closed. So whoever is slow keeps
 //! others waiting for seconds at the most, and nothing grows. Anybody on this machine may ask.
 
-use crate::error::{Fault, Result};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use terrace_engine::{Error, Result};
 
 const REQUEST_MAX: usize = 8 << 10;
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -29,7 +29,7 @@ impl Listener {
     /// `render` makes the metrics' text, on the listener's thread.
     pub fn start(address: SocketAddr, render: impl Fn() -> String + Send + 'static) -> Result<Listener> {
         let failed =
-            |error: std::io::Error| Fault::invalid(format!("metrics_listen = \"{address}\": {error}"));
+            |error: std::io::Error| Error::Invalid(format!("metrics_listen = \"{address}\": {error}"));
         let listener = TcpListener::bind(address).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let stop = Arc::new(AtomicBool::new(false));
