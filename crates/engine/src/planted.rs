@@ -50,6 +50,12 @@ pub static ROW_LOCK_IGNORED: Switch = Switch::new();
 pub static EXTENT_NOT_NOTED: Switch = Switch::new();
 /// A transaction is committed before the pages of its large values that pass by the log are written.
 pub static COMMITTED_HOLLOW: Switch = Switch::new();
+/// An upsert of a row that is there is taken for an insert: its undo is dropped at commit.
+pub static PUT_WITHOUT_PAST: Switch = Switch::new();
+/// Rows that are deleted together leave no undo behind the commit.
+pub static MARKS_WITHOUT_PAST: Switch = Switch::new();
+/// A write that must not wait, and would, is committed as far as it came.
+pub static REFUSED_COMMITTED: Switch = Switch::new();
 /// A large value is written without a word in undo.
 pub static LARGE_NOT_NOTED: Switch = Switch::new();
 /// Purge of an update frees the parts of a row that the update kept.

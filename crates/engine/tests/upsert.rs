@@ -1,4 +1,4 @@
-//! Puts in one descent, and deletes of several rows, against a model: rows that are there and that are not, small and large, in one
+//! Puts in one descent, and deletes of several rows, against a model: present and absent rows, small and large, in one
 //! transaction and in several, rolled back, undone to a savepoint, and reopened.
 
 mod kit;

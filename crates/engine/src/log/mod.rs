@@ -323,6 +323,16 @@ impl Log {
         Some(verdict)
     }
 
+    /// Whether half of the memory for records that wait to be written is taken: whoever must not wait stops here, so that what undoes its
+    /// change has room without writing the log itself.
+    pub(crate) fn is_behind(&self) -> bool {
+        let behind = self.order.lock().waiting > self.waiting_max / 2;
+        if behind {
+            self.much_waits.notify();
+        }
+        behind
+    }
+
     fn wait_for_room(&self, bytes: u64, urgency: Urgency) -> Result<(), LogError> {
         let since = self.world.clock.now();
         self.room_waiters.fetch_add(1, Ordering::SeqCst);

@@ -218,7 +218,7 @@ impl Txn {
                     _ => Ok(Act::Put(flags, &rest)),
                 }
             });
-            state.has_past |= past;
+            state.has_past |= past && !(there == There::Either && crate::planted::PUT_WITHOUT_PAST.on());
             if !lost {
                 return done.map(|()| was);
             }
@@ -487,9 +487,12 @@ impl Txn {
     }
 
     /// From now on, or no longer, the transaction refuses waits: what would have to wait, for I/O too, fails with
-    /// [`Error::Cancelled`] and changes nothing. To roll back may wait all the same.
+    /// [`Error::Cancelled`] and changes nothing. To roll back may wait all the same. It refuses at once if the log is behind.
     pub fn refuse_waits(&self, on: bool) {
         self.cancel.refuse_waits(on);
+        if on && self.core.storage.log.is_behind() {
+            self.cancel.refuses(terrace_io::observe::Wait::LogRoom, 0);
+        }
     }
     /// What it refused to wait for first, and the [`Txn::session`] that holds it up (0: none). A change may have succeeded and be
     /// noted here: it was to be slowed down.

@@ -9,7 +9,7 @@ fn every_fault_is_named_at_once() {
     let fault =
         read("memory = 1\nnonsense = 2\nobject_endpoint = \"http://x\"", "flash = \"1G\"").unwrap_err();
     for word in ["memory", "nonsense", "object_endpoint", "flash_path", "volume_path"] {
-        assert!(fault.to_string().contains(word), "{word} in {}", fault.to_string());
+        assert!(fault.to_string().contains(word), "{word} in {fault}");
     }
 }
 
@@ -20,7 +20,7 @@ fn a_file_may_leave_its_volume_to_the_server() {
     assert!(read_only("volume_path = \"a\"").unwrap());
     let fault = read_only("object_endpoint = \"http://x\"\nflash_path = \"f\"").unwrap_err();
     for word in ["object_endpoint", "flash_path"] {
-        assert!(fault.to_string().contains(word), "{word} in {}", fault.to_string());
+        assert!(fault.to_string().contains(word), "{word} in {fault}");
     }
 }
 
@@ -29,7 +29,7 @@ fn a_profile_that_is_unknown_and_memory_too_small_for_a_store_are_named_with_the
     let text = "volume_path = \"a\"\nobject = \"ftp://b\"\nmemory = \"6M\"\nemulate = \"moon\"\nlog = \"1M\"";
     let fault = read(text, "").unwrap_err();
     for word in ["memory = 6M", "10M", "ftp", "emulate = \"moon\"", "cloud", "log = 1M"] {
-        assert!(fault.to_string().contains(word), "{word} in {}", fault.to_string());
+        assert!(fault.to_string().contains(word), "{word} in {fault}");
     }
     assert!(read("volume_path = \"a\"\nmemory = \"6M\"", "").is_ok(), "without a store it is enough");
 }

@@ -125,7 +125,7 @@ impl Txn {
     pub(super) fn mark_sorted_rows(&self, state: &mut State, table: &Table, keys: &[&[u8]]) -> Result<u64> {
         let wanted: Vec<Wanted<'_>> = keys.iter().map(|key| wanted(key, None)).collect();
         keys.iter().skip(1).try_for_each(|_| self.pay(state, table))?;
-        state.has_past = true;
+        state.has_past |= !crate::planted::MARKS_WITHOUT_PAST.on();
         let mut were = vec![false; keys.len()];
         self.change_several(state, table, 0, &wanted, |number, old| {
             were[number] = old.is_some_and(|(head, _)| !head.deleted());
