@@ -21,6 +21,14 @@ case $NAME in
 kv-memory | kv-tiered | memory)
   peers "$NAME"
   ;;
+embedded)
+  say "Building the benchmark"
+  cargo build --release --locked -p terrace-cli
+  rm -rf "$OUT/embedded.data"
+  "$TARGET/release/terrace" bench embedded --directory "$OUT/embedded.data" --records "${RECORDS:-200000}" --threads "${THREADS:-2}" \
+    --millis "${MILLIS:-3000}" --rounds "${RUNS:-5}" --json >"$OUT/embedded.json"
+  cat "$OUT/embedded.json"
+  ;;
 traces)
   JAR=$CACHE/simulator-3.2.4.jar
   if [ ! -s "$JAR" ]; then
@@ -55,6 +63,6 @@ fig6 | fig7 | fig8a | fig8b | fig8c | sql-*)
   case $NAME in fig*) WITH=plots ;; esac
   "$("$ROOT/scripts/python.sh" $WITH)" "bench/${NAME//-/_}.py" "$OUT"
   ;;
-*) fail "NAME=$NAME is not one of kv-memory, kv-tiered, memory, fig6, fig7, fig8a, fig8b, fig8c, sql-bypass, sql-cold, sql-disk, sql-first, sql-flash, sql-instructions, sql-load, sql-locks, sql-memory, sql-tables, sql-tpcc, traces" ;;
+*) fail "NAME=$NAME is not one of embedded, kv-memory, kv-tiered, memory, fig6, fig7, fig8a, fig8b, fig8c, sql-bypass, sql-cold, sql-disk, sql-first, sql-flash, sql-instructions, sql-load, sql-locks, sql-memory, sql-tables, sql-tpcc, traces" ;;
 esac
 say "Written: $OUT/$NAME.json"

@@ -3,6 +3,7 @@
 
 pub mod cache;
 mod devices;
+mod embedded;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -29,6 +30,8 @@ pub struct Bench {
 pub enum What {
     /// Play traces of page uses through policies for flash: hits, writes and bytes moved
     Cache(cache::Settings),
+    /// YCSB in memory through the embedded interface, beside the engine's own
+    Embedded(embedded::Settings),
 }
 
 #[derive(Args)]
@@ -280,8 +283,10 @@ fn rows_seed(mix: Mix) -> u64 {
 
 pub fn run(bench: &Bench) -> Result<()> {
     let settings = &bench.settings;
-    if let Some(What::Cache(settings)) = &bench.what {
-        return cache::run(settings);
+    match &bench.what {
+        Some(What::Cache(settings)) => return cache::run(settings),
+        Some(What::Embedded(settings)) => return embedded::run(settings),
+        None => {}
     }
     mixes(&settings.workloads)?;
     if !(settings.zipf.is_finite() && settings.zipf > 0.0) {
