@@ -28,18 +28,13 @@ const VOLUME: &[Class] = &[
 const VOLUME_SYNCS: &[Class] = &[Class::LogWrite, Class::PageFlush, Class::MapWrite, Class::Superblock];
 const FLASH: &[Class] = &[Class::BpeRead, Class::BpeFill];
 
-fn of_disk(
-    tier: &'static str,
-    stats: DiskStats,
-    classes: &[Class],
-    syncs: &[Class],
-) -> impl Iterator<Item = Requests> {
-    let moved = classes.iter().map(move |class| (class.name().to_string(), stats.of(*class)));
-    let synced = syncs.iter().map(move |class| (format!("{}_sync", class.name()), stats.syncs_of(*class)));
+fn of_disk(tier: &'static str, stats: &DiskStats, classes: &[Class], syncs: &[Class]) -> Vec<Requests> {
+    let moved = classes.iter().map(|class| (class.name().to_string(), stats.of(*class)));
+    let synced = syncs.iter().map(|class| (format!("{}_sync", class.name()), stats.syncs_of(*class)));
     // Classes that a front registered are listed for the devices on which it uses them.
-    let added = Class::registered().filter(move |class| stats.of(*class).requests > 0);
-    let added = added.map(move |class| (class.name().to_string(), stats.of(class)));
-    moved.chain(synced).chain(added).map(move |(purpose, count)| Requests { tier, purpose, count })
+    let added = Class::registered().filter(|class| stats.of(*class).requests > 0);
+    let added = added.map(|class| (class.name().to_string(), stats.of(class)));
+    moved.chain(synced).chain(added).map(|(purpose, count)| Requests { tier, purpose, count }).collect()
 }
 
 /// Every purpose of the tiers there are, also those without a request. A tier that counts nothing (a simulated
@@ -47,10 +42,10 @@ fn of_disk(
 pub fn by_purpose(storage: &Storage) -> Vec<Requests> {
     let mut list = Vec::new();
     if let Some(stats) = storage.volume.stats() {
-        list.extend(of_disk("volume", stats, VOLUME, VOLUME_SYNCS));
+        list.extend(of_disk("volume", &stats, VOLUME, VOLUME_SYNCS));
     }
     if let Some(stats) = storage.flash.as_ref().and_then(|flash| flash.stats()) {
-        list.extend(of_disk("flash", stats, FLASH, &[]));
+        list.extend(of_disk("flash", &stats, FLASH, &[]));
     }
     if let Some(stats) = storage.cold.as_ref().and_then(|cold| cold.store.stats()) {
         list.extend(Purpose::ALL.into_iter().chain(Purpose::registered()).map(|purpose| Requests {
@@ -67,7 +62,7 @@ pub fn totals(storage: &Storage) -> Vec<(String, u64)> {
     let volume = storage.volume.stats().map(|stats| [stats.total(), stats.syncs()].iter().sum());
     let flash = storage.flash.as_ref().and_then(|flash| flash.stats()).map(|stats| stats.total());
     let store = storage.cold.as_ref().and_then(|cold| cold.store.stats());
-    let object = store.map(|stats| stats.total()).unwrap_or_default();
+    let object = store.as_ref().map(|stats| stats.total()).unwrap_or_default();
     let tiers: [(&str, Count); 3] =
         [("volume", volume.unwrap_or_default()), ("flash", flash.unwrap_or_default()), ("object", object)];
     let mut list = Vec::new();

@@ -109,11 +109,18 @@ impl Tally {
     }
 }
 
-/// A device's counters.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+/// A device's counters. On the heap: with their histograms they take tens of kilobytes, and a thread of the server has a small stack.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DiskStats {
-    classes: [Count; Class::MAX],
-    syncs: [Count; Class::MAX],
+    classes: Box<[Count]>,
+    syncs: Box<[Count]>,
+}
+
+impl Default for DiskStats {
+    fn default() -> DiskStats {
+        let none = || vec![Count::default(); Class::MAX].into_boxed_slice();
+        DiskStats { classes: none(), syncs: none() }
+    }
 }
 
 impl DiskStats {
@@ -136,11 +143,17 @@ impl DiskStats {
 }
 
 /// A store's counters.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StoreStats {
-    pub(crate) purposes: [Count; Purpose::MAX],
+    pub(crate) purposes: Box<[Count]>,
     /// Attempts that the store asked to slow down.
     pub throttled: u64,
+}
+
+impl Default for StoreStats {
+    fn default() -> StoreStats {
+        StoreStats { purposes: vec![Count::default(); Purpose::MAX].into(), throttled: 0 }
+    }
 }
 
 impl StoreStats {
@@ -161,8 +174,8 @@ pub(crate) struct DiskTally {
 impl DiskTally {
     pub(crate) fn read(&self) -> DiskStats {
         DiskStats {
-            classes: std::array::from_fn(|i| self.classes[i].read()),
-            syncs: std::array::from_fn(|i| self.syncs[i].read()),
+            classes: self.classes.iter().map(Tally::read).collect(),
+            syncs: self.syncs.iter().map(Tally::read).collect(),
         }
     }
 }
@@ -178,7 +191,7 @@ pub(crate) struct StoreTally {
 impl StoreTally {
     pub(crate) fn read(&self) -> StoreStats {
         StoreStats {
-            purposes: std::array::from_fn(|i| self.purposes[i].read()),
+            purposes: self.purposes.iter().map(Tally::read).collect(),
             throttled: self.throttled.load(Ordering::Relaxed),
         }
     }
