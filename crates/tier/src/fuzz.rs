@@ -4,6 +4,8 @@
 //! on, and what is accepted is what would be written. It repairs checksums itself, so that the fields behind
 //! them are reached. The same functions are called by `cargo test` ([`soak`]: samples changed field by field,
 //! repeatable by seed) and by the targets under `fuzz/` (libFuzzer, guided by coverage).
+// The watchdog of a fuzz target watches the real process, by the real clock.
+#![allow(clippy::disallowed_methods)]
 
 mod flash;
 pub mod mutate;
