@@ -172,7 +172,7 @@ def test_a_damaged_object_is_one_error_however_often_it_is_read(directory, tmp_p
         connection = server.connect(database="d")
         for _ in range(5):
             fails(run, connection, "SELECT COUNT(pad) FROM t FORCE INDEX (PRIMARY)")
-        lines = [line for line in open(os.path.join(server.directory, "error.log")) if "is corrupt" in line]
+        lines = [line for line in open(os.path.join(server.directory, "error.log")) if "Terrace: " in line and "corrupt" in line]
         assert lines and all("[ERROR]" in line for line in lines) and len(lines) == len({line.split("Terrace: ")[1] for line in lines}), lines
     finally:
         end(server)
