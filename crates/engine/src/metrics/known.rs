@@ -82,6 +82,8 @@ const MEMORY: &[Line] = &[
     ("memory_lent_sorts", Gauge, "bytes lent to sorts of ALTER, CREATE INDEX and bulk loads"),
     ("memory_lent_watches", Gauge, "bytes lent to lists of rows that change while an index is built"),
     ("memory_lent_locks", Gauge, "bytes lent to row locks"),
+    ("commits_not_visible", Gauge, "commits that wait for the log before views include them"),
+    ("read_log_waits", Counter, "waits of locking reads for the log, for commits that they had seen"),
     ("memory_lent_cursors", Gauge, "bytes lent to batches of rows that open cursors hand out"),
     ("map_bytes", Gauge, "memory of the map of blocks"),
     ("resize_pages_moved", Counter, "pages moved for changes of sizes"),
