@@ -185,7 +185,7 @@ impl<'p> Spot<'_, 'p> {
         edit::set_start(&mut self.mtr.page_mut(self.leaf), self.place.slot, start);
     }
 
-    /// How many more entries are marked deleted if this comes in place of what is there.
+    /// By how much the number of delete-marked entries changes if this value replaces the present one.
     fn marks(&self, value: &[u8]) -> i64 {
         let was = self.value().is_some_and(|value| self.tree.is_marked(value));
         i64::from(self.tree.is_marked(value)) - i64::from(was)

@@ -154,7 +154,7 @@ impl Crowds {
         self.trees.iter().filter(move |(_, owners)| has(owners)).map(|(space, _)| *space)
     }
 
-    /// Who has rows in sets, and in which tree.
+    /// The sessions with rows in compact sets, and the tree of each.
     pub fn owners_of_all(&self) -> Vec<(SpaceId, u64)> {
         let owners =
             self.trees.iter().flat_map(|(space, owners)| owners.iter().map(|(owner, _)| (*space, *owner)));

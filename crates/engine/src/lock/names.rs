@@ -118,7 +118,7 @@ impl Names {
     pub fn is_empty(&self) -> bool {
         self.table.is_empty() && self.crowds.is_empty()
     }
-    /// How many there are; those in sets count as so many as would take their memory.
+    /// The number of locks. Locks in compact sets count by their memory: as the number of single locks that would take it.
     pub fn weight(&self) -> usize {
         self.table.len() + self.crowds.bytes() / BYTES
     }
@@ -223,7 +223,7 @@ impl Names {
         modes.without(mode).is_empty()
     }
 
-    /// Whether the session has at least so many locks.
+    /// Whether the session has at least `many` locks.
     pub fn has_many(&self, session: u64, many: u32) -> bool {
         self.heads.get(&session).is_some_and(|chain| chain.count >= many)
             || self.crowds.spaces_of(session).next().is_some()

@@ -175,7 +175,7 @@ fn locks_of_changed_rows_are_given_back_where_there_are_many() {
         let given = locks.release_changed(1, SPACE, keys.iter().map(|key| &key[..]));
         assert_eq!(given as u64, if rows < 64 { 0 } else { rows });
         assert_eq!(locks.held() as u64, rows - given as u64);
-        // Undone: they are locked as before, and nobody counts them twice.
+        // Undone: the rows are locked as before and are not counted twice.
         for _ in 0..2 {
             keys.iter().for_each(|key| locks.take_again(1, SPACE, key).unwrap());
         }
