@@ -42,7 +42,7 @@ TRACES, SIZES = listed("TRACES", ",".join(ALL)), listed("SIZES", "5,20,50", floa
 MEMORY, BUDGET = setting("MEMORY", 2.0), setting("BUDGET", 10.0)
 POLICIES = listed("POLICIES", "fifo,lru,2q,s3-fifo/1,s3-fifo,w-tiny-lfu,admit-all/1,admit-all/2,one-hit-discard/1,one-hit-discard/2,ghost/1,ghost/2,ghost/2@50,tiny-lfu/1,tiny-lfu/2,"
                               "ghost-tiny-lfu/1,ghost-tiny-lfu/2,ghost-tiny-lfu/2@50,optimal")
-# What runs, by `tier/src/bpe.rs`.
+# What runs, by `tier/src/flash/bpe.rs`.
 OURS = "ghost/2@50"
 TERRACE, JAR = setting("TERRACE", os.path.join(TARGET, "release", "terrace")), setting("JAR", "")
 

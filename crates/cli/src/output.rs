@@ -141,7 +141,7 @@ fn facts(
     let pages = |of: fn(&SpaceInfo) -> u64| spaces.iter().map(of).sum::<u64>();
     let store = look.objects.as_ref().map(|objects| objects.store().describe());
     let flash = instance.flash.as_ref().map(|flash| {
-        let file = flash.open(terrace_tier::bpe::chunk::FILE);
+        let file = flash.open(terrace_tier::flash::bpe::chunk::FILE);
         json!(file.map_or(0, |file| file.len()))
     });
     let mut facts = vec![

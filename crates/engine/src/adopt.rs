@@ -7,7 +7,7 @@
 //! so deletes nothing. The next start of this volume is a start like any other: it takes the store from the writer that
 //! adopted it, and its scrub deletes what the other copy put since, for the map does not name it.
 //!
-//! A crash leaves the volume fenced as it was, or one that takes the store at its next start (`terrace_tier::fence::adopt`).
+//! A crash leaves the volume fenced as it was, or one that takes the store at its next start (`terrace_tier::objects::fence::adopt`).
 //!
 //! The log, the map and all pages stay as they are.
 
@@ -21,8 +21,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use terrace_io::disk::Disk;
 use terrace_io::store::{ObjectStore, Purpose};
-use terrace_tier::fence::{Fence, Held, Taker, Takers, Writer, adopt};
-use terrace_tier::object::key::ObjectKey;
+use terrace_tier::address::ObjectKey;
+use terrace_tier::objects::fence::{Fence, Held, Taker, Takers, Writer, adopt};
 
 /// Pages that the volume's map names in objects that are no longer in the store.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -8,7 +8,7 @@
 //! A checkpoint is one superblock write; it counts, and the ring's blocks before it are released, only
 //! after that.
 //!
-//! Limits of writes that tables have (`terrace_tier::flush::limit`) hold it back only until three quarters of the ring are full, and not where somebody asks.
+//! Limits of writes that tables have (`terrace_tier::volume::flush::limit`) hold it back only until three quarters of the ring are full, and not where somebody asks.
 //!
 //! The worker makes one when the ring is half full, when somebody asks, and, while there is something to
 //! do, every ten seconds: what was changed before the last round is then flushed, so an idle instance
@@ -29,13 +29,13 @@ use terrace_io::clock::Nanos;
 use terrace_io::disk::File;
 use terrace_io::lock::{Mutex, Mutexes};
 use terrace_io::sched::{Event, Step, Worker};
-use terrace_tier::fence::{Taker, Takers};
-use terrace_tier::flush::Flusher;
-use terrace_tier::map::Map;
+use terrace_tier::memory::pool::Pool;
+use terrace_tier::objects::fence::{Taker, Takers};
+use terrace_tier::objects::sink::Patches;
 use terrace_tier::page::Glsn;
-use terrace_tier::pool::Pool;
 use terrace_tier::redo::Redo;
-use terrace_tier::sink::Patches;
+use terrace_tier::volume::flush::Flusher;
+use terrace_tier::volume::map::Map;
 
 /// Rest between looks while others work towards the target, in nanoseconds; doubled up to the second.
 const REST_MIN: Nanos = 2_000_000;

@@ -19,16 +19,18 @@ use std::sync::Arc;
 use terrace_io::World;
 use terrace_io::sched::Worker;
 use terrace_io::store::ObjectStore;
-use terrace_tier::collect::{CollectWorker, Collector, NoSnapshots};
-use terrace_tier::fence::{Fence, Takers, Writer};
-use terrace_tier::map::Map;
-use terrace_tier::object::Objects;
-use terrace_tier::object_buffer::ObjectBuffer;
-use terrace_tier::path::FlashCache;
-use terrace_tier::pool::Pool;
+use terrace_tier::ablation::Mechanism;
+use terrace_tier::flash::FlashCache;
+use terrace_tier::memory::pool::Pool;
+use terrace_tier::objects::collect::{CollectWorker, Collector, NoSnapshots};
+use terrace_tier::objects::fence::{Fence, Takers, Writer};
+use terrace_tier::objects::object::Objects;
+use terrace_tier::objects::sink::{
+    self, EpochSequences, Patches, SinkParts, SinkSettings, SinkWorker, Sinker,
+};
 use terrace_tier::redo::Redo;
-use terrace_tier::sink::{self, EpochSequences, Patches, SinkParts, SinkSettings, SinkWorker, Sinker};
-use terrace_tier::without::Mechanism;
+use terrace_tier::volume::map::Map;
+use terrace_tier::volume::object_buffer::ObjectBuffer;
 
 /// The least memory of an instance with an object store: a sinker's buffers are among it.
 pub const MEMORY_MIN: Bytes = Bytes(10 << 20);

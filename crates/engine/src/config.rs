@@ -10,11 +10,11 @@ use crate::error::Error;
 use std::collections::BTreeSet;
 use terrace_cost::prices::DOLLARS_MAX;
 use terrace_cost::{Price, Prices};
-use terrace_tier::admission::filter::Rule;
-use terrace_tier::object::codec::Codec;
+use terrace_tier::ablation::{Mechanism, Without};
+use terrace_tier::flash::admission::filter::Rule;
+use terrace_tier::objects::object::codec::Codec;
+use terrace_tier::objects::sink;
 use terrace_tier::page::PAGE_SIZE;
-use terrace_tier::sink;
-use terrace_tier::without::{Mechanism, Without};
 use toml::{Table, Value};
 
 pub use memory::{Budget, Buffers};
@@ -388,7 +388,7 @@ impl Config {
             let (log, n) = (self.log, self.log_partitions);
             faults.push(format!("log = {log} gives each of log_partitions = {n} more than {max}"));
         }
-        let slots_max = u64::from(terrace_tier::map::entry::Slot::COUNT_MAX);
+        let slots_max = u64::from(terrace_tier::address::Slot::COUNT_MAX);
         if self.object_buffer.0 / PAGE_SIZE as u64 > slots_max {
             let max = Bytes(slots_max / 1024 * 1024 * PAGE_SIZE as u64);
             faults.push(format!(

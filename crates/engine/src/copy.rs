@@ -38,11 +38,11 @@ use target::{Target, failed};
 use terrace_io::AlignedBuf;
 use terrace_io::clock::Nanos;
 use terrace_io::disk::Disk;
-use terrace_tier::map::entry::Slot;
-use terrace_tier::object_buffer::{ObjectBuffer, Written};
+use terrace_tier::address::Slot;
+use terrace_tier::memory::pool::{Loan, Purpose};
 use terrace_tier::page::{Glsn, PAGE_SIZE};
-use terrace_tier::pool::{Loan, Purpose};
 use terrace_tier::redo::Redo as _;
+use terrace_tier::volume::object_buffer::{ObjectBuffer, Written};
 
 /// Slots that are read, and then written, at a time.
 const CHUNK: usize = 32;

@@ -22,9 +22,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use terrace_io::lock::{Mutex, Mutexes};
 use terrace_io::sched::Event;
-use terrace_tier::bypass::Bypass;
 use terrace_tier::page::SpaceId;
 use terrace_tier::redo::Urgency;
+use terrace_tier::volume::bypass::Bypass;
 
 #[derive(Default, Debug)]
 pub struct TxnCounters {
@@ -60,7 +60,7 @@ pub struct Core {
     pub brake: Brake,
     pub pace: Pace,
     sessions: AtomicU64,
-    /// Whether built pages pass by the log (`terrace_tier::bypass`), and large values.
+    /// Whether built pages pass by the log (`terrace_tier::volume::bypass`), and large values.
     pub bypass: AtomicBool,
     /// Values of so many bytes and more do.
     pub bypass_from: AtomicU64,

@@ -14,9 +14,9 @@ use crate::log;
 use crate::storage::Parts;
 use crate::superblock::{self, Superblock};
 use terrace_io::disk::{Class, Disk, DiskError};
-use terrace_tier::map::home;
-use terrace_tier::object_buffer;
 use terrace_tier::page::SpaceId;
+use terrace_tier::volume::map::home;
+use terrace_tier::volume::object_buffer;
 
 /// The first GLSN of an instance.
 pub const FIRST_GLSN: u64 = 4096;

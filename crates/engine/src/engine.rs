@@ -31,9 +31,9 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use terrace_io::disk::Disk;
-use terrace_tier::object::codec::Codec;
+use terrace_tier::memory::pool::Access;
+use terrace_tier::objects::object::codec::Codec;
 use terrace_tier::page::{PageId, SpaceId};
-use terrace_tier::pool::Access;
 
 /// Takes the rows of something that happened.
 pub type TellRows = Box<dyn Fn(&[Vec<Value>]) + Send + Sync>;
@@ -121,7 +121,7 @@ impl Engine {
         }));
     }
 
-    /// Whether pages of trees that are built in bulk pass by the log and memory (`terrace_tier::bypass`), for builds that begin
+    /// Whether pages of trees that are built in bulk pass by the log and memory (`terrace_tier::volume::bypass`), for builds that begin
     /// from here on; and whether large values pass by the log (`txn::large`), for rows from here on.
     pub fn set_bypass(&self, on: bool) {
         self.core.bypass.store(on, Ordering::Relaxed);

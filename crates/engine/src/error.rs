@@ -3,13 +3,13 @@
 use crate::btree::TreeError;
 use terrace_io::disk::DiskError;
 use terrace_io::store::StoreError;
-use terrace_tier::below::ReadError;
-use terrace_tier::fence::FenceError;
-use terrace_tier::flush::FlushError;
-use terrace_tier::map::MapError;
-use terrace_tier::mtr::MtrError;
-use terrace_tier::pages::NoRoom;
+use terrace_tier::memory::lower_tiers::ReadError;
+use terrace_tier::memory::mtr::MtrError;
+use terrace_tier::memory::pages::NoRoom;
+use terrace_tier::objects::fence::FenceError;
 use terrace_tier::redo::LogError;
+use terrace_tier::volume::flush::FlushError;
+use terrace_tier::volume::map::MapError;
 
 /// What the caller does next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -11,8 +11,8 @@ use terrace_io::cancel;
 use terrace_io::clock::Nanos;
 use terrace_io::lock::{Mutex, Mutexes};
 use terrace_io::observe;
-use terrace_tier::pages::NoRoom;
-use terrace_tier::sink::policy;
+use terrace_tier::memory::pages::NoRoom;
+use terrace_tier::objects::sink::policy;
 
 /// Of so many slots that sink, builds get one.
 const SHARE: u64 = 2;

@@ -105,7 +105,7 @@ impl Going {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use terrace_tier::temporary::Unlogged;
+    use terrace_tier::volume::temporary::Unlogged;
 
     #[test]
     fn what_is_being_dropped_gives_room_soon_until_it_is_gone_or_was_in_use() {

@@ -21,13 +21,13 @@ use std::sync::Arc;
 use terrace_io::World;
 use terrace_io::clock::Nanos;
 use terrace_io::observe;
-use terrace_tier::flush::Flusher;
-use terrace_tier::flush::forget::Freed;
-use terrace_tier::map::Map;
+use terrace_tier::memory::pages::Freed;
+use terrace_tier::memory::pages::{NoRoom, Room};
+use terrace_tier::memory::pool::Pool;
 use terrace_tier::page::{Glsn, SpaceId};
-use terrace_tier::pages::{NoRoom, Room};
-use terrace_tier::pool::Pool;
 use terrace_tier::redo::Redo;
+use terrace_tier::volume::flush::Flusher;
+use terrace_tier::volume::map::Map;
 
 /// How often a waiter looks again, in nanoseconds.
 pub const LOOK: Nanos = 20_000_000;

@@ -59,7 +59,7 @@ pub use row_cursor::{Account, Buffers, Cursor, PLENTY, RowLock, Seek};
 pub use rules::{Instead, RuleInfo, WritesSeen};
 pub use storage::Parts;
 pub use table::{Estimate, IndexDef, Table, TableDef};
-pub use terrace_tier::pool::Access;
+pub use terrace_tier::memory::pool::Access;
 pub use trouble::{Severity, Trouble};
 pub use txn::cancel::{Cancel, Scope as CancelScope};
 pub use txn::rows::apart::PartFilter;

@@ -30,15 +30,16 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use terrace_io::AlignedBuf;
 use terrace_io::disk::{Disk, DiskLock};
 use terrace_io::store::{ObjectStore, Purpose, StoreError};
-use terrace_tier::fence::{Fence, FenceError, Held, TakersInMemory, Writer};
-use terrace_tier::map::{Home, InObject, Located, Map};
-use terrace_tier::object::format::HEADER;
-use terrace_tier::object::key::ObjectKey;
-use terrace_tier::object::{BodyError, ObjectError, Objects};
-use terrace_tier::object_buffer::ObjectBuffer;
+use terrace_tier::address::ObjectKey;
+use terrace_tier::address::{Home, InObject, Located};
+use terrace_tier::objects::fence::{Fence, FenceError, Held, TakersInMemory, Writer};
+use terrace_tier::objects::object::PageObjects;
+use terrace_tier::objects::object::format::HEADER;
+use terrace_tier::objects::object::{BodyError, ObjectError, Objects};
 use terrace_tier::page::{self, Glsn, PAGE_SIZE, PageId, PageRef};
-use terrace_tier::path::PageObjects;
 use terrace_tier::redo::{LogError, LogRoom, LsnRange, PageRedo, Redo, Urgency};
+use terrace_tier::volume::map::Map;
+use terrace_tier::volume::object_buffer::ObjectBuffer;
 
 /// Redo and objects kept in memory, in bytes each.
 const BUDGET: usize = 64 << 20;

@@ -1,6 +1,6 @@
 //! The pace of writers while blocks are sinking: slower, the fewer slots of the object buffer are free.
 //!
-//! Below the low watermark the sinker works for room (`tier/src/sink/policy.rs`). If writers take slots faster than it
+//! Below the low watermark the sinker works for room (`tier/src/objects/sink/policy.rs`). If writers take slots faster than it
 //! frees them, each change costs a delay: nothing worth a word at the watermark, and growing without a step until changes
 //! take slots no faster than blocks sink. So nobody comes to the point where no slot is free and everybody stands
 //! until a block has gone, which is left as the last resort (`growth`, `Pool::wait_to_change`).
@@ -24,11 +24,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_io::cancel;
 use terrace_io::clock::Nanos;
 use terrace_io::observe;
-use terrace_tier::flush;
-use terrace_tier::quota;
+use terrace_tier::ablation::Mechanism;
+use terrace_tier::limits::quota;
+use terrace_tier::memory::pool;
+use terrace_tier::objects::sink::{self, policy};
 use terrace_tier::redo::Redo;
-use terrace_tier::sink::{self, policy};
-use terrace_tier::without::Mechanism;
+use terrace_tier::volume::flush;
 
 /// The delay of one change with half of the slots between nil and the watermark gone, twice, in nanoseconds.
 const DELAY: Nanos = 1_000_000;
@@ -137,7 +138,7 @@ impl Core {
         if table.pages_held.load(Ordering::Relaxed) > 0 {
             let pool = self.storage.pages.pool();
             let frames = pool.frames_in_circulation();
-            let (from, to) = (flush::dirty_limit(frames), flush::limit::yields_at(frames));
+            let (from, to) = (pool::dirty_limit(frames), flush::limit::yields_at(frames));
             cost = steep(pool.dirty_frames().saturating_sub(from) as u64, (to - from) as u64);
             let (gone, span) = self.storage.log.pressure();
             cost = cost.max(steep(gone, span));

@@ -25,7 +25,7 @@ use fetching::Fetching;
 use locking::{Last, Taken};
 pub use room::{Account, PLENTY, Room};
 use std::sync::Arc;
-use terrace_tier::pool::Access;
+use terrace_tier::memory::pool::Access;
 
 /// Where to start, relative to a key; `First` and `Last` need none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

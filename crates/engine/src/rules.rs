@@ -11,8 +11,8 @@ use crate::error::{Error, Result};
 use crate::resize::Size;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use terrace_tier::object::codec::Codec;
-use terrace_tier::quota::{Placement, Rules, Table, too_much_guaranteed};
+use terrace_tier::limits::quota::{Placement, Rules, Table, too_much_guaranteed};
+use terrace_tier::objects::object::codec::Codec;
 
 /// What holds for one index, and how it goes.
 #[derive(Clone, Debug, PartialEq, Eq)]

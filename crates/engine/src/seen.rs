@@ -11,10 +11,10 @@ use crate::engine::SpaceInfo;
 use hashbrown::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_cost::{Observed, Prices, advice, prices};
-use terrace_tier::bpe::BpeStatus;
-use terrace_tier::by_space::covered;
+use terrace_tier::flash::bpe::BpeStatus;
+use terrace_tier::limits::by_space::covered;
+use terrace_tier::memory::pool::Reads;
 use terrace_tier::page::{PAGE_SIZE, SpaceId};
-use terrace_tier::pool::Reads;
 
 /// What stands in a column.
 #[derive(Clone, PartialEq, Debug)]

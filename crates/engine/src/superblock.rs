@@ -6,7 +6,7 @@
 //! | at | size | what |
 //! | --- | --- | --- |
 //! | 0 | 4 | CRC-32C of bytes 4..4096 |
-//! | 4 | 4 | closed cleanly: digest of the map that was left ([`Map::digest`](terrace_tier::map::Map::digest)), not 0; else 0 |
+//! | 4 | 4 | closed cleanly: digest of the map that was left ([`Map::digest`](terrace_tier::volume::map::Map::digest)), not 0; else 0 |
 //! | 8 | 8 | magic `TERRACE1` |
 //! | 16 | 4 | format version: 18 if the map has ever named a patch object, else 17. It was 16 and 15 before the superblock told of the map, 14 and 13 before undo told of updates what differs, 12 and 11 before rows named the pages of their values, 10 and 9 before undo named pages of values, 8 with a mark of a taker, 7 with takers, else 6 if flags bit 1 is set, else 5 |
 //! | 20 | 4 | page size |
@@ -27,15 +27,15 @@
 //! | 128 | 8 × 64 | start of each partition, a block sequence |
 //! | 640 | 16 × 200 | history: epoch u64, first GLSN that it owns u64 |
 //! | 3840 | 8 | number of takers |
-//! | 3848 | 16 × 15 | takers: writer epoch u32, mark u32, number drawn at its open u64 (`terrace_tier::fence`) |
+//! | 3848 | 16 × 15 | takers: writer epoch u32, mark u32, number drawn at its open u64 (`terrace_tier::objects::fence`) |
 //! | 4088 | 8 | LSN of the newest map page that was in its home when this was written, or less |
 
 use crate::error::Error;
 use std::num::NonZeroU32;
 use terrace_io::AlignedBuf;
 use terrace_io::disk::{Class, Disk, DiskError, File};
-use terrace_tier::fence::{TAKERS_MAX, Taker};
-use terrace_tier::map::entry::Slot;
+use terrace_tier::address::Slot;
+use terrace_tier::objects::fence::{TAKERS_MAX, Taker};
 use terrace_tier::page::{Glsn, PAGE_SIZE};
 
 pub const FILE: &str = "superblock";

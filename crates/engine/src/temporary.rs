@@ -1,7 +1,7 @@
 //! Temporary tables: a core of their own over the same storage and the same memory.
 //!
 //! It has its own catalog, undo, ids, locks and purge, all of them in temporary spaces: pages that no log knows, that go to
-//! the spill space (`terrace_tier::temporary`) and that nobody finds after the process. So everything that tables do, temporary ones
+//! the spill space (`terrace_tier::volume::temporary`) and that nobody finds after the process. So everything that tables do, temporary ones
 //! do too, by the same code: rows, large values, secondary indexes, statements and savepoints rolled back, ALTER, TRUNCATE.
 //!
 //! A transaction that uses a temporary table has a **side**, which is a transaction of that core: statements and savepoints begin and
@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 use std::iter;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use terrace_tier::object::codec::Codecs;
+use terrace_tier::objects::object::codec::Codecs;
 use terrace_tier::page::{PAGE_SIZE, PageId, SpaceId};
 
 /// The way from an instance's core to that of its temporary tables.

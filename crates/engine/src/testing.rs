@@ -1,7 +1,7 @@
 //! What unit tests of several rooms need.
 
 use std::sync::Arc;
-use terrace_tier::pool::Pool;
+use terrace_tier::memory::pool::Pool;
 use terrace_tier::testing::MemoryBelow;
 
 /// A pool of 64 MiB, to borrow memory from.

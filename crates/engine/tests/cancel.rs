@@ -12,8 +12,8 @@ use terrace_engine::{Access, Cancel, Engine, Entry, Error, IndexDef, Isolation, 
 use terrace_io::World;
 use terrace_io::clock::Nanos;
 use terrace_io::sched::{Event, Step, Worker, WorkerHandle};
+use terrace_tier::memory::pages::Pin;
 use terrace_tier::page::PageId;
-use terrace_tier::pages::Pin;
 use terrace_tier::redo::Urgency;
 
 const SECOND: Nanos = 1_000_000_000;

@@ -9,9 +9,9 @@ use terrace_engine::Error;
 use terrace_engine::config::Config;
 use terrace_engine::storage::Storage;
 use terrace_io::random::Random;
+use terrace_tier::memory::pages::Pin;
+use terrace_tier::memory::pool::Access;
 use terrace_tier::page::{PAGE_HEADER, PageId, PageKind, SpaceId};
-use terrace_tier::pages::Pin;
-use terrace_tier::pool::Access;
 use terrace_tier::redo::{Redo, Urgency};
 
 const SPACE: SpaceId = SpaceId(16);

@@ -16,8 +16,8 @@ use terrace_io::disk::Disk;
 use terrace_io::store::ObjectStore;
 use terrace_sim::disk::Snapshot;
 use terrace_sim::{SimDisk, SimStore, SimWorld};
+use terrace_tier::ablation::{Mechanism, Without};
 use terrace_tier::redo::Redo;
-use terrace_tier::without::{Mechanism, Without};
 
 type Model = BTreeMap<u8, Vec<u8>>;
 

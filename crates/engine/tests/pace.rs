@@ -11,8 +11,8 @@ use std::sync::atomic::Ordering;
 use terrace_engine::config::{Bytes, Config};
 use terrace_engine::{Engine, Error, Isolation, Lock, Table};
 use terrace_io::store::Purpose;
-use terrace_tier::object::codec::Codec;
-use terrace_tier::without::{Mechanism, Without};
+use terrace_tier::ablation::{Mechanism, Without};
+use terrace_tier::objects::object::codec::Codec;
 
 struct Rig {
     on: Machine,

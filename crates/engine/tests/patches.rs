@@ -17,11 +17,11 @@ use terrace_engine::{Access, Engine, Entry, Error, Isolation, Kind, Lock, Seek, 
 use terrace_io::AlignedBuf;
 use terrace_io::disk::{Class, Disk};
 use terrace_sim::disk::Snapshot;
-use terrace_tier::map::entry::Slot;
-use terrace_tier::object::format::HEADER;
+use terrace_tier::ablation::{Mechanism, Without};
+use terrace_tier::address::Slot;
+use terrace_tier::objects::object::format::HEADER;
+use terrace_tier::objects::sink::Patches;
 use terrace_tier::page::PAGE_SIZE;
-use terrace_tier::sink::Patches;
-use terrace_tier::without::{Mechanism, Without};
 
 type Model = BTreeMap<u64, Vec<u8>>;
 

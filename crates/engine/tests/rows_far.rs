@@ -11,7 +11,7 @@ use terrace_engine::{
     Access, Engine, Entry, IndexDef, Isolation, KeyChange, Lock, Parts, Row, Seek, Table, TableDef, Txn,
 };
 use terrace_sim::SimWorld;
-use terrace_tier::without::{Mechanism, Without};
+use terrace_tier::ablation::{Mechanism, Without};
 
 const ROWS: u32 = 24_000;
 const LENGTH: usize = 400;

@@ -16,8 +16,8 @@ use terrace_engine::config::{Bytes, Config};
 use terrace_engine::{Access, Engine, Entry, Error, Isolation, Kind, Lock, Seek, Size, Table, Txn};
 use terrace_io::disk::Disk;
 use terrace_io::random::Random;
-use terrace_tier::object::codec::Codec;
-use terrace_tier::quota::{Limit, Placement, Share, TableRule};
+use terrace_tier::limits::quota::{Limit, Placement, Share, TableRule};
+use terrace_tier::objects::object::codec::Codec;
 
 type Model = BTreeMap<u64, Vec<u8>>;
 const CODECS: [Codec; 3] = [Codec::None, Codec::Lz4, Codec::Zstd];

@@ -9,7 +9,7 @@ use terrace_engine::config::{Bytes, Config};
 use terrace_engine::{Engine, IndexDef, Isolation, Lock, Parts, TableDef};
 use terrace_io::store::Purpose;
 use terrace_sim::SimWorld;
-use terrace_tier::without::{Mechanism, Without};
+use terrace_tier::ablation::{Mechanism, Without};
 
 const SESSIONS: u32 = 250;
 /// That each reads.

@@ -15,7 +15,7 @@ use terrace_io::disk::{Class, Disk};
 use terrace_io::random::Random;
 use terrace_sim::{SimDisk, SimWorld};
 use terrace_tier::redo::Redo;
-use terrace_tier::temporary::FILE;
+use terrace_tier::volume::temporary::FILE;
 
 const PAGE: u64 = 16 << 10;
 

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use terrace_engine::config::Config;
 use terrace_engine::{Engine, Entry, Isolation, Lock, Row, Table, Txn, planted};
 use terrace_io::store::{ObjectStore, Purpose};
-use terrace_tier::object::key::ObjectKey;
+use terrace_tier::address::ObjectKey;
 
 const NO_ENTRY: [Entry<'static>; 0] = [];
 const KEYS: u32 = 3000;

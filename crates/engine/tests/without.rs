@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use terrace_engine::config::{Bytes, Config};
 use terrace_engine::{Access, Engine, Isolation, Lock, Seek, Table};
 use terrace_io::random::Random;
-use terrace_tier::without::{Mechanism, Without};
+use terrace_tier::ablation::{Mechanism, Without};
 
 const ROWS: u64 = 12_000;
 
@@ -24,7 +24,7 @@ const SHOWN: [(Mechanism, &str); 6] = [
     (Mechanism::Patches, "sink_patches"),
 ];
 
-/// `shared_misses.rs`, the last test here (and `tier/src/sink/policy/tests.rs`), `src/lock/tests/lines.rs`, `pace.rs`, and `tier/tests/flash_path.rs` and
+/// `shared_misses.rs`, the last test here (and `tier/src/objects/sink/policy/tests.rs`), `src/lock/tests/lines.rs`, `pace.rs`, and `tier/tests/flash_path.rs` and
 /// `tier/tests/prefetch.rs`.
 const ELSEWHERE: [Mechanism; 7] = [
     Mechanism::SharedMisses,

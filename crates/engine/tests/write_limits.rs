@@ -6,8 +6,8 @@ use terrace_engine::catalog::rules::TableRules;
 use terrace_engine::config::{Bytes, Config};
 use terrace_engine::{Engine, IndexDef, Isolation, Parts, Table, TableDef, WritesSeen};
 use terrace_sim::{SimStore, SimWorld};
-use terrace_tier::object::codec::Codec;
-use terrace_tier::quota::{Limit, TableRule};
+use terrace_tier::limits::quota::{Limit, TableRule};
+use terrace_tier::objects::object::codec::Codec;
 
 const SECOND: u64 = 1_000_000_000;
 

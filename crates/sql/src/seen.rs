@@ -5,7 +5,7 @@ use crate::engine::TerraceEngine;
 use crate::error::{Code, Fault, guard};
 use terrace_engine::engine::TellRows;
 use terrace_engine::seen::{Value, locks};
-use terrace_tier::meter;
+use terrace_tier::limits::meter;
 
 pub const TERRACE_VALUE_NULL: u32 = 0;
 pub const TERRACE_VALUE_NUMBER: u32 = 1;

@@ -21,7 +21,6 @@
 //! Reading is total: [`PageRef`]'s accessors never panic, whatever the bytes are. Bytes that come
 //! from a disk or a store are checked by [`check`] and by the structure that owns the page.
 
-use crate::object::codec::BadBody;
 use std::fmt;
 
 pub const PAGE_SIZE: usize = 16 * 1024;
@@ -304,3 +303,28 @@ pub fn check(bytes: &[u8], id: PageId, expected: Option<Tag>) -> Result<(), BadI
 
 const _: () = assert!(at::OWNED + 16 == PAGE_HEADER);
 const _: () = assert!(PAGE_SIZE.is_multiple_of(terrace_io::SECTOR));
+
+/// What is wrong with a stored body.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadBody {
+    #[error("{0} bytes are no page's")]
+    Length(usize),
+    #[error("codec {0} is not known")]
+    Codec(u8),
+    #[error("checksum of the stored bytes is {found:#010x}, they give {computed:#010x}")]
+    Checksum { found: u32, computed: u32 },
+    #[error("its compressed bytes are said to be {0}")]
+    Compressed(usize),
+    #[error("it has bytes that nobody writes")]
+    Stray,
+    #[error("its compressed bytes are not a page's: {0}")]
+    Unpack(String),
+}
+
+/// A page's name as 64 well-mixed bits (SplitMix64's finish).
+pub(crate) fn spread(id: PageId) -> u64 {
+    let x = id.as_u64().wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ (x >> 31)
+}

@@ -1,9 +1,10 @@
 //! For tests of what stands on pages: a world with real threads and clock, a store of images in
 //! memory in place of all tiers below, and a log that only counts.
 
-use crate::below::{Below, Fetched, ReadError, Tier};
+use crate::address::Tier;
+use crate::memory::lower_tiers::{Below, Fetched, ReadError};
+use crate::memory::pages::Pages;
 use crate::page::{Glsn, PAGE_SIZE, PageId};
-use crate::pages::Pages;
 use crate::redo::{self, LogError, LogRoom, LsnRange, PageRedo, Redo, Urgency, record_bound};
 use crate::sync::{self, Mutexes};
 use hashbrown::HashMap;

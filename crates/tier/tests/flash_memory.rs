@@ -4,9 +4,9 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicI64, Ordering};
 use terrace_sim::SimWorld;
-use terrace_tier::admission::filter::Rule;
-use terrace_tier::bpe::index::Index;
-use terrace_tier::bpe::{Bpe, BpeSettings, bytes_per_page, filter_of};
+use terrace_tier::flash::admission::filter::Rule;
+use terrace_tier::flash::bpe::index::Index;
+use terrace_tier::flash::bpe::{Bpe, BpeSettings, bytes_per_page, filter_of};
 use terrace_tier::page::{PAGE_SIZE, PageId, SpaceId};
 
 struct Counting;

@@ -9,10 +9,10 @@ use terrace_io::disk::{Class, Disk};
 use terrace_io::random::Random;
 use terrace_io::sched::Worker;
 use terrace_sim::{SimDisk, SimWorld};
-use terrace_tier::admission::filter::Rule;
-use terrace_tier::bpe::{Bpe, BpeSettings, BpeWorker, Evicted, Found, chunk};
+use terrace_tier::flash::Leaving;
+use terrace_tier::flash::admission::filter::Rule;
+use terrace_tier::flash::bpe::{Bpe, BpeSettings, BpeWorker, Evicted, Found, chunk};
 use terrace_tier::page::{self, PAGE_SIZE, PageId, PageKind, SpaceId, Tag};
-use terrace_tier::path::Leaving;
 
 fn page(n: u32) -> PageId {
     PageId::new(SpaceId(20), n)

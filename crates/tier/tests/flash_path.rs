@@ -6,12 +6,13 @@ use rig::{Rig, fill, page_of};
 use std::sync::atomic::Ordering;
 use terrace_io::clock::Clock as _;
 use terrace_io::sched::Sched as _;
-use terrace_tier::below::Below as _;
-use terrace_tier::bpe::BpeWorker;
+use terrace_tier::ablation::Mechanism;
+use terrace_tier::flash::Leaving;
+use terrace_tier::flash::bpe::BpeWorker;
+use terrace_tier::memory::lower_tiers::Below as _;
+use terrace_tier::memory::pool::Access;
 use terrace_tier::page::PageId;
-use terrace_tier::path::{Leaving, Path};
-use terrace_tier::pool::Access;
-use terrace_tier::without::Mechanism;
+use terrace_tier::read::Path;
 
 fn page(n: u32) -> PageId {
     page_of(n / 128, n % 128)

@@ -10,11 +10,11 @@ use terrace_io::cancel::Cancel;
 use terrace_io::clock::Nanos;
 use terrace_io::disk::Class;
 use terrace_io::sched::{Event, Sched, Step, Worker};
-use terrace_tier::below::{Below as _, ReadError, TurnNo};
+use terrace_tier::flash::Leaving;
+use terrace_tier::limits::quota::{Limit, Placement, Rules, TableRule};
+use terrace_tier::memory::lower_tiers::{Below as _, ReadError, TurnNo};
+use terrace_tier::memory::pool::Access;
 use terrace_tier::page::{PAGE_SIZE, PageId, SpaceId};
-use terrace_tier::path::Leaving;
-use terrace_tier::pool::Access;
-use terrace_tier::quota::{Limit, Placement, Rules, TableRule};
 
 const SECOND: Nanos = 1_000_000_000;
 const FREE: SpaceId = SpaceId(SpaceId::FIRST_USER.0 + 1);

@@ -11,18 +11,19 @@ use terrace_io::AlignedBuf;
 use terrace_io::random::Random;
 use terrace_io::sched::Worker;
 use terrace_io::store::{Bytes, Purpose};
-use terrace_tier::below::Below;
-use terrace_tier::map::InObject;
-use terrace_tier::map::entry::PATCH_MAX;
-use terrace_tier::object::codec::Codec;
-use terrace_tier::object::format::HEADER;
-use terrace_tier::object::key::ObjectKey;
-use terrace_tier::object::{BodyError, Draft, Objects};
+use terrace_tier::address::InObject;
+use terrace_tier::address::ObjectKey;
+use terrace_tier::address::PATCH_MAX;
+use terrace_tier::memory::lower_tiers::Below;
+use terrace_tier::memory::pool::{Access, Way};
+use terrace_tier::objects::object::PageObjects;
+use terrace_tier::objects::object::codec::Codec;
+use terrace_tier::objects::object::format::HEADER;
+use terrace_tier::objects::object::{BodyError, Draft, Objects};
+use terrace_tier::objects::sink::Sunk;
 use terrace_tier::page::{PAGE_SIZE, PageId, Tag};
-use terrace_tier::path::{PageObjects, Path};
-use terrace_tier::pool::{Access, Way};
+use terrace_tier::read::Path;
 use terrace_tier::redo::{Redo, Urgency};
-use terrace_tier::sink::Sunk;
 
 fn put(rig: &Rig, block: u32) -> (u32, bool) {
     match rig.run.sinker.sink_block(block_of(block)).unwrap() {

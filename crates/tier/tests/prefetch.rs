@@ -9,14 +9,14 @@ use std::sync::atomic::Ordering;
 use terrace_io::disk::Class;
 use terrace_io::sched::{Step, Worker};
 use terrace_io::store::Purpose;
-use terrace_tier::below::Below;
-use terrace_tier::meter;
+use terrace_tier::ablation::Mechanism;
+use terrace_tier::flash::Leaving;
+use terrace_tier::limits::meter;
+use terrace_tier::memory::lower_tiers::Below;
+use terrace_tier::memory::pages::Pages;
+use terrace_tier::memory::pool::{Access, Reads};
+use terrace_tier::memory::prefetch::Prefetcher;
 use terrace_tier::page::PageId;
-use terrace_tier::pages::Pages;
-use terrace_tier::path::Leaving;
-use terrace_tier::pool::{Access, Reads};
-use terrace_tier::prefetch::Prefetcher;
-use terrace_tier::without::Mechanism;
 
 const PAGES: u32 = 40;
 

@@ -9,14 +9,14 @@ use terrace_io::clock::Clock;
 use terrace_io::sched::{Step, Worker};
 use terrace_io::store::{Bytes, ObjectStore, Purpose};
 use terrace_sim::{SimSched, SimStore};
-use terrace_tier::below::Tier;
-use terrace_tier::collect::CollectWorker;
-use terrace_tier::map::Located;
-use terrace_tier::object_buffer;
+use terrace_tier::address::Located;
+use terrace_tier::address::Tier;
+use terrace_tier::memory::pool::Access;
+use terrace_tier::objects::collect::CollectWorker;
+use terrace_tier::objects::sink::{SinkError, SinkWorker, Sinker, Sunk};
 use terrace_tier::page::{PAGE_SIZE, PageId};
-use terrace_tier::pool::Access;
 use terrace_tier::redo::{Redo, Urgency};
-use terrace_tier::sink::{SinkError, SinkWorker, Sinker, Sunk};
+use terrace_tier::volume::object_buffer;
 
 #[test]
 fn a_sunk_block_frees_its_slots_and_reads_from_its_object() {
@@ -482,7 +482,7 @@ fn flash_repairs_what_the_old_object_lost() {
     fill(&mut rig.run);
     let Located::At(home) = rig.run.map.locate(page_of(0, 4)) else { panic!() };
     let at = home.object.unwrap();
-    rig.store.flip(&key.to_string(), terrace_tier::object::format::HEADER + at.offset + 20, 4);
+    rig.store.flip(&key.to_string(), terrace_tier::objects::object::format::HEADER + at.offset + 20, 4);
     rig.flush(page_of(0, 12));
     rig.run.sinker.sink_block(block_of(0)).unwrap();
     assert_eq!(rig.run.sinker.repaired(), 1, "the one that is bad, not all that are near");
@@ -525,9 +525,10 @@ fn a_superseded_object_goes_when_its_successor_is_durable_and_not_before() {
     // The record of the publication is in the log and not durable.
     let taken = rig.run.map.clone();
     let state = taken.block(block_of(0));
-    let key = terrace_tier::object::key::ObjectKey { sequence: 99, ..state.object.unwrap() };
+    let key = terrace_tier::address::ObjectKey { sequence: 99, ..state.object.unwrap() };
     let (bytes, tag) = rig::image(page_of(0, 0), 2);
-    let draft = terrace_tier::object::Draft::new(key, 0, &[(0, tag, Bytes::copy_from_slice(&bytes))]);
+    let draft =
+        terrace_tier::objects::object::Draft::new(key, 0, &[(0, tag, Bytes::copy_from_slice(&bytes))]);
     rig.run.objects.put(&draft).unwrap();
     let range = taken.publish_object(block_of(0), &[(0, tag)], &draft.header().shape()).unwrap().unwrap();
     rig.work();
@@ -707,7 +708,7 @@ fn an_object_goes_when_none_of_its_pages_is_needed_and_that_is_durable() {
 /// A table with a cap in the object buffer has its blocks sunk though there is room and none has cooled; another's stay.
 #[test]
 fn a_table_above_its_cap_sinks_first_and_alone() {
-    use terrace_tier::quota::{Placement, Rules, Share, TableRule};
+    use terrace_tier::limits::quota::{Placement, Rules, Share, TableRule};
     let mut rig = Rig::new(1, 1024);
     let rules = Arc::new(Rules::default());
     rig.run.sinker.set_rules(rules.clone());
@@ -731,8 +732,8 @@ fn a_table_above_its_cap_sinks_first_and_alone() {
 /// A table that may put an object a second: its blocks stay while others give room, and go, counted, when they do not.
 #[test]
 fn a_table_without_tokens_keeps_its_blocks_while_others_sink() {
+    use terrace_tier::limits::quota::{Limit, Placement, Rules, TableRule};
     use terrace_tier::page::{BLOCK_PAGES, PageId, SpaceId};
-    use terrace_tier::quota::{Limit, Placement, Rules, TableRule};
     let mut rig = Rig::new(1, 1024);
     let rules = Arc::new(Rules::default());
     rig.run.sinker.set_rules(rules.clone());
@@ -773,7 +774,7 @@ fn a_table_without_tokens_keeps_its_blocks_while_others_sink() {
 /// In the long run its blocks sink as often as they may.
 #[test]
 fn blocks_of_a_limited_table_that_have_cooled_sink_one_by_one() {
-    use terrace_tier::quota::{Limit, Placement, Rules, TableRule};
+    use terrace_tier::limits::quota::{Limit, Placement, Rules, TableRule};
     let mut rig = Rig::new(1, 2048);
     let rules = Arc::new(Rules::default());
     rig.run.sinker.set_rules(rules.clone());

@@ -6,10 +6,10 @@ use rig::{COOL, Rig, fill, page_of};
 use std::sync::atomic::Ordering;
 use terrace_io::random::Random;
 use terrace_io::sched::Worker;
-use terrace_tier::below::ReadError;
-use terrace_tier::map::resize::{Moved, Mover};
+use terrace_tier::memory::lower_tiers::ReadError;
 use terrace_tier::page::{PAGE_SIZE, PageId};
 use terrace_tier::redo::Redo;
+use terrace_tier::volume::map::resize::{Moved, Mover};
 
 /// Flushes, sinks, evictions, reads and collection in random order, with a store that fails and lies,
 /// and crashes at random steps. After each crash every page is what the durable log says.
@@ -197,7 +197,7 @@ fn life_over(seed: u64, lying: bool, resized: &mut Option<Resized>, freed: &mut 
     named.sort_unstable();
     assert_eq!(rig.stored(), named, "seed {seed}");
     let staged: Vec<String> =
-        rig.store.staged().into_iter().filter(|key| key != terrace_tier::fence::KEY).collect();
+        rig.store.staged().into_iter().filter(|key| key != terrace_tier::objects::fence::KEY).collect();
     assert!(staged.is_empty(), "seed {seed}: what puts left that were cut off is there still: {staged:?}");
     assert_eq!(rig.run.collector.counters.named.load(Ordering::Relaxed), 0, "seed {seed}");
     crashes

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use terrace_io::AlignedBuf;
 use terrace_io::random::Random;
-use terrace_tier::object::codec::Codec;
+use terrace_tier::objects::object::codec::Codec;
+use terrace_tier::objects::sink::{MEMORY_MIN, Sunk};
 use terrace_tier::page::PAGE_SIZE;
-use terrace_tier::sink::{MEMORY_MIN, Sunk};
 
 /// What buffers have beyond what they had before, and beyond what the block has taken: the most at any look.
 #[derive(Default)]

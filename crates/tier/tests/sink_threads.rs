@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use terrace_io::AlignedBuf;
-use terrace_tier::below::{Below, ReadError};
+use terrace_tier::memory::lower_tiers::{Below, ReadError};
 use terrace_tier::page::PAGE_SIZE;
 
 const PAGES: u32 = 60;

@@ -16,7 +16,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use terrace_tier::admission::policy::{NAMES, Named};
+use terrace_tier::flash::admission::policy::{NAMES, Named};
 use trace::Trace;
 
 #[derive(Args)]

@@ -10,7 +10,7 @@ use terrace_engine::{Engine, Entry, IndexDef, Isolation, Parts, Table, TableDef,
 use terrace_io::object;
 use terrace_io::real::disk::RealDisk;
 use terrace_io::real::world;
-use terrace_tier::object::codec::Codec;
+use terrace_tier::objects::object::codec::Codec;
 
 pub const PAGE: usize = 16384;
 

@@ -14,7 +14,7 @@ pub use crate::space::check::{Fault, Faults, Source};
 use crate::space::check::{Running, SpaceCheck};
 use crate::space::{HEADER_PAGE, ROOT_PAGE};
 use std::ops::Range;
-use terrace_tier::below::ReadError;
+use terrace_tier::memory::lower_tiers::ReadError;
 use terrace_tier::page::{PageKind, PageRef, SpaceId};
 
 /// Walks that hinder nobody, of a tree that others change.

@@ -23,8 +23,8 @@ use super::node::Node;
 use super::{Result, Tree};
 use std::sync::Arc;
 use steps::has_key;
-use terrace_tier::pages::{ReadGuard, WeakPin};
-use terrace_tier::pool::Access;
+use terrace_tier::memory::pages::{ReadGuard, WeakPin};
+use terrace_tier::memory::pool::Access;
 
 /// Steps before a cursor copies more than one entry at a time.
 const SINGLE_STEPS: u32 = 3;

@@ -13,11 +13,11 @@ use super::node::{CAPACITY, FLAG_MERGING, Node, prefix_of};
 use super::{Result, Tree};
 use crate::space::{ALLOCATION_LOG, Homes, ROOT_PAGE};
 use std::sync::atomic::Ordering;
-use terrace_tier::flush::forget::Freed;
-use terrace_tier::mtr::Mtr;
+use terrace_tier::memory::mtr::Mtr;
+use terrace_tier::memory::pages::Freed;
+use terrace_tier::memory::pages::Pin;
+use terrace_tier::memory::pool::Access;
 use terrace_tier::page::{PAGE_SIZE, SpaceId};
-use terrace_tier::pages::Pin;
-use terrace_tier::pool::Access;
 use terrace_tier::redo::{LsnRange, Urgency, record_bound};
 
 /// Two nodes become one only if that one is not nearly full.
@@ -242,8 +242,8 @@ impl Tree {
     fn lower_root_in(
         &self,
         mtr: &mut Mtr<'_>,
-        root_no: terrace_tier::mtr::PageNo,
-        child_no: terrace_tier::mtr::PageNo,
+        root_no: terrace_tier::memory::mtr::PageNo,
+        child_no: terrace_tier::memory::mtr::PageNo,
         homes: &Homes<'_>,
     ) -> Result<bool> {
         let child_id = mtr.id(child_no);

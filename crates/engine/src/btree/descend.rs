@@ -6,10 +6,10 @@ use super::{Result, Tree, TreeError};
 use crate::space::ROOT_PAGE;
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
-use terrace_tier::below::ReadError;
+use terrace_tier::memory::lower_tiers::ReadError;
+use terrace_tier::memory::pages::{Pin, ReadGuard, WeakPin};
+use terrace_tier::memory::pool::Access;
 use terrace_tier::page::{PageId, PageRef};
-use terrace_tier::pages::{Pin, ReadGuard, WeakPin};
-use terrace_tier::pool::Access;
 
 /// Traversals that always meet a free page have a parent that leads to it: the tree is corrupt.
 const RESTARTS_MAX: usize = 10_000;

@@ -1,7 +1,7 @@
 //! What can go wrong in a space or a tree.
 
-use terrace_tier::below::ReadError;
-use terrace_tier::mtr::MtrError;
+use terrace_tier::memory::lower_tiers::ReadError;
+use terrace_tier::memory::mtr::MtrError;
 use terrace_tier::page::{PageId, SpaceId};
 
 #[derive(Debug, Clone, thiserror::Error)]

@@ -16,9 +16,9 @@ use super::node::Node;
 use super::search::Place;
 use super::{Result, Tree};
 use std::ops::{Bound, Range};
-use terrace_tier::below::ReadError;
-use terrace_tier::pages::ReadGuard;
-use terrace_tier::pool::Access;
+use terrace_tier::memory::lower_tiers::ReadError;
+use terrace_tier::memory::pages::ReadGuard;
+use terrace_tier::memory::pool::Access;
 
 /// Leaves that are counted rather than estimated.
 const COUNTED_LEAVES: usize = 4;

@@ -62,11 +62,11 @@ use crate::space::{self, Content, ROOT_PAGE, Space};
 use node::Node;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use terrace_tier::mtr::{Mtr, PageNo};
+use terrace_tier::memory::mtr::{Mtr, PageNo};
+use terrace_tier::memory::pages::{Pages, Pin};
+use terrace_tier::memory::pool::Access;
+use terrace_tier::memory::pool::frame_hint::LastSeen;
 use terrace_tier::page::SpaceId;
-use terrace_tier::pages::{Pages, Pin};
-use terrace_tier::pool::Access;
-use terrace_tier::pool::seen::LastSeen;
 use terrace_tier::redo::Urgency;
 
 /// What happened to the tree's structure since it was opened.

@@ -14,11 +14,11 @@ use super::{Result, Tree, TreeError};
 use crate::space::ROOT_PAGE;
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
-use terrace_tier::mtr::{Mtr, MtrError, PageNo};
+use terrace_tier::memory::mtr::{Mtr, MtrError, PageNo};
+use terrace_tier::memory::pages::{Pin, ReadGuard};
+use terrace_tier::memory::pool::Access;
+use terrace_tier::memory::pool::frame_hint::LastSeen;
 use terrace_tier::page::PageId;
-use terrace_tier::pages::{Pin, ReadGuard};
-use terrace_tier::pool::Access;
-use terrace_tier::pool::seen::LastSeen;
 use terrace_tier::redo::{LsnRange, Urgency, record_bound};
 
 /// A node that uses less than this looks for a neighbour to merge with.

@@ -20,7 +20,7 @@
 //!
 //! A value may pass by the log ([`Way::Past`], CloudJump III §3.3): then what is logged of a page is all but the value's bytes,
 //! and the flag [`HOLLOW`]; the page itself has the bytes, and not the flag. Whoever commits the value writes the pages through
-//! first (`terrace_tier::flush`). So a hollow page is met only where a crash came before the commit; it is freed as others are.
+//! first (`terrace_tier::volume::flush`). So a hollow page is met only where a crash came before the commit; it is freed as others are.
 //!
 //! Who frees a value has to know its pages, and each is named by the one before it only: a value that only the store has would be
 //! read for no more than that. So who writes a value says which pages it has, and its row has that beside the reference ([`runs`]); who drops it notes it in undo
@@ -33,13 +33,13 @@ pub mod runs;
 
 use super::error::{Result, TreeError};
 use crate::space::{ALLOCATION_FRAMES, ALLOCATION_LOG, Space};
-use terrace_tier::below::ReadError;
-use terrace_tier::flush::forget::Freed;
-use terrace_tier::map::Home;
-use terrace_tier::mtr::Mtr;
+use terrace_tier::address::Home;
+use terrace_tier::memory::lower_tiers::ReadError;
+use terrace_tier::memory::mtr::Mtr;
+use terrace_tier::memory::pages::Freed;
+use terrace_tier::memory::pages::{Pin, ReadGuard};
+use terrace_tier::memory::pool::Access;
 use terrace_tier::page::{self, PAGE_HEADER, PAGE_SIZE, PageId, PageKind, PageRef};
-use terrace_tier::pages::{Pin, ReadGuard};
-use terrace_tier::pool::Access;
 use terrace_tier::redo::{Urgency, record_bound};
 
 mod at {

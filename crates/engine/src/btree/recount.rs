@@ -4,9 +4,9 @@
 use super::descend::{Notes, Target};
 use super::node::Node;
 use super::{Result, Tree};
-use terrace_tier::below::ReadError;
-use terrace_tier::pages::ReadGuard;
-use terrace_tier::pool::Access;
+use terrace_tier::memory::lower_tiers::ReadError;
+use terrace_tier::memory::pages::ReadGuard;
+use terrace_tier::memory::pool::Access;
 
 /// Leaves of a tree that is counted whole; of a larger one as many are counted.
 const LEAVES: u64 = 256;

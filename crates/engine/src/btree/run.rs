@@ -5,7 +5,7 @@ use super::node::{Node, compare};
 use super::search::Place;
 use super::{Result, Tree, TreeError};
 use smallvec::SmallVec;
-use terrace_tier::mtr::Mtr;
+use terrace_tier::memory::mtr::Mtr;
 use terrace_tier::redo::Urgency;
 
 /// A change that is asked for.

@@ -10,7 +10,7 @@ use super::node::{CAPACITY, Node};
 use crate::planted::SHORTENED_AT_ONCE;
 use std::ops::Range;
 use std::sync::Arc;
-use terrace_tier::mtr::{Mtr, PageNo};
+use terrace_tier::memory::mtr::{Mtr, PageNo};
 
 /// A full leaf is written anew, rather than split, if its values give so many bytes back.
 const WORTH: usize = CAPACITY / 5;

@@ -33,8 +33,8 @@ use crate::txn::rows::apart::{Asked, lay_out, payload};
 use crate::undo::RollPtr;
 use early::Early;
 use std::sync::Arc;
+use terrace_tier::memory::pool::{Access, Purpose};
 use terrace_tier::page::PageId;
-use terrace_tier::pool::{Access, Purpose};
 use terrace_tier::redo::Urgency;
 
 /// Bytes of memory for each table of a statement whose trees are begun before all its rows are there: a sixteenth goes to a tree.

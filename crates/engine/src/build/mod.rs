@@ -42,8 +42,8 @@ use std::sync::Arc;
 use steps::Steps;
 pub use steps::Tell;
 use terrace_io::cancel;
+use terrace_tier::memory::pool::Access;
 use terrace_tier::page::SpaceId;
-use terrace_tier::pool::Access;
 use terrace_tier::redo::Urgency;
 use watch::Watch;
 

@@ -21,7 +21,7 @@ use crate::txn::rows::Entry;
 use crate::txn::rows::apart::lay_out;
 use crate::undo::RollPtr;
 use std::sync::Arc;
-use terrace_tier::pool::Access;
+use terrace_tier::memory::pool::Access;
 use terrace_tier::redo::Urgency;
 
 pub(super) struct Rebuilt {

@@ -11,7 +11,7 @@ use super::spill::{self, Run, Spill, Writer};
 use crate::error::Result;
 use std::sync::Arc;
 use terrace_io::AlignedBuf;
-use terrace_tier::pool::{Loan, Pool, Purpose};
+use terrace_tier::memory::pool::{Loan, Pool, Purpose};
 
 const HEAD: usize = 6;
 const NOT_UNIQUE: u16 = u16::MAX;

@@ -7,7 +7,7 @@ use crate::row::TxnId;
 use hashbrown::HashMap;
 use std::sync::Arc;
 use terrace_io::lock::{Mutex, Mutexes};
-use terrace_tier::pool::{Loan, Pool, Purpose};
+use terrace_tier::memory::pool::{Loan, Pool, Purpose};
 
 /// What a key takes beside its bytes, about.
 const KEY_OVERHEAD: usize = 64;

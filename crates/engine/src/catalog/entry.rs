@@ -7,7 +7,7 @@
 
 use super::Known;
 use crate::table::{IndexDef, TableDef};
-use terrace_tier::object::codec::Codec;
+use terrace_tier::objects::object::codec::Codec;
 use terrace_tier::page::SpaceId;
 
 const UNIQUE: u8 = 1;

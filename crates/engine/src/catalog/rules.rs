@@ -9,9 +9,9 @@
 
 use super::{Catalog, definition};
 use crate::error::{Error, Result};
+pub use terrace_tier::limits::quota::{Limit, Placement, Share, TableRule};
+pub use terrace_tier::limits::write_policy::WritePolicy;
 use terrace_tier::page::SpaceId;
-pub use terrace_tier::quota::{Limit, Placement, Share, TableRule};
-pub use terrace_tier::write_policy::WritePolicy;
 
 const VERSION: u8 = 1;
 /// As version 1, and at the end the write policy u8. Written where there is one.

@@ -5,8 +5,8 @@ use super::{Progress, Report};
 use crate::look::Look;
 use terrace_io::AlignedBuf;
 use terrace_io::disk::{Class, Disk, DiskError};
-use terrace_tier::bpe::chunk;
-use terrace_tier::map::Located;
+use terrace_tier::address::Located;
+use terrace_tier::flash::bpe::chunk;
 use terrace_tier::page::{self, PAGE_SIZE, PageRef};
 
 #[derive(Default, Debug, Clone, PartialEq, Eq)]

@@ -5,11 +5,11 @@ use crate::look::{AT_ONCE, Look, SILENT_MAX, no_object, side_by_side};
 use crate::space::check::NoPage;
 use terrace_io::AlignedBuf;
 use terrace_io::store::Purpose;
-use terrace_tier::map::InObject;
-use terrace_tier::map::entry::Slot;
-use terrace_tier::object::format;
-use terrace_tier::object::key::ObjectKey;
-use terrace_tier::object::{ObjectError, Objects};
+use terrace_tier::address::InObject;
+use terrace_tier::address::ObjectKey;
+use terrace_tier::address::Slot;
+use terrace_tier::objects::object::format;
+use terrace_tier::objects::object::{ObjectError, Objects};
 use terrace_tier::page::{self, BlockId, PAGE_SIZE, PageId, PageRef, Tag};
 
 /// Pages read at a time.

@@ -4,7 +4,7 @@ use super::{Progress, Report, Tables};
 use crate::look::Look;
 use hashbrown::HashSet;
 use terrace_io::store::Purpose;
-use terrace_tier::object::key::ObjectKey;
+use terrace_tier::address::ObjectKey;
 use terrace_tier::page::SpaceId;
 
 /// Map entries of spaces that do not exist. A crash amid DROP or CREATE leaves them, and the next start

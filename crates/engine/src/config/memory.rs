@@ -20,11 +20,11 @@
 use super::{Bytes, Config, MIB};
 use crate::error::Error;
 use terrace_io::AlignedBuf;
-use terrace_tier::map::CLEAN_COPY;
-use terrace_tier::object::codec;
+use terrace_tier::memory::prefetch::PREFETCH_MAX;
+use terrace_tier::objects::object::codec;
+use terrace_tier::objects::sink;
 use terrace_tier::page::PAGE_SIZE;
-use terrace_tier::prefetch::PREFETCH_MAX;
-use terrace_tier::sink;
+use terrace_tier::volume::map::CLEAN_COPY;
 
 /// A frame costs its page and about 200 bytes of table, queues and metadata.
 const FRAME: u64 = PAGE_SIZE as u64 + 200;
@@ -201,7 +201,8 @@ impl Config {
 
     /// Bytes of the flash extension's index and ghost list.
     pub(super) fn flash_index(&self) -> u64 {
-        self.flash.0 / PAGE_SIZE as u64 * terrace_tier::bpe::bytes_per_page(self.flash_admission) as u64
+        self.flash.0 / PAGE_SIZE as u64
+            * terrace_tier::flash::bpe::bytes_per_page(self.flash_admission) as u64
     }
 }
 

@@ -7,8 +7,8 @@ use crate::superblock::{self, Superblock};
 use std::sync::Arc;
 use terrace_io::disk::{Class, Disk, DiskError, DiskLock, File};
 use terrace_io::random::Random;
-use terrace_tier::map::home;
-use terrace_tier::object_buffer;
+use terrace_tier::volume::map::home;
+use terrace_tier::volume::object_buffer;
 
 /// What a failed request of a copy means: the original's engine goes on.
 pub fn failed(error: DiskError) -> Error {

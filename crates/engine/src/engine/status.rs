@@ -6,13 +6,13 @@ use crate::requests::{self, Requests};
 use crate::trouble::Trouble;
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_io::disk::Class;
-use terrace_tier::collect::CollectCounters;
-use terrace_tier::object::ObjectCounters;
-use terrace_tier::object::codec::PackCounters;
+use terrace_tier::memory::pool::Purpose;
+use terrace_tier::objects::collect::CollectCounters;
+use terrace_tier::objects::object::ObjectCounters;
+use terrace_tier::objects::object::codec::PackCounters;
+use terrace_tier::objects::sink::SinkCounters;
 use terrace_tier::page::PAGE_SIZE;
-use terrace_tier::pool::Purpose;
 use terrace_tier::redo::Redo;
-use terrace_tier::sink::SinkCounters;
 
 /// One tree and where its pages are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl Engine {
         let (used, blocks) = s.log.usage();
         let get = |a: &AtomicU64| a.load(Ordering::Relaxed);
         let flash = s.bpe.as_ref().map(|bpe| (bpe.status(), bpe.clone()));
-        let flash_count = |of: fn(&terrace_tier::bpe::BpeCounters) -> &AtomicU64| {
+        let flash_count = |of: fn(&terrace_tier::flash::bpe::BpeCounters) -> &AtomicU64| {
             flash.as_ref().map_or(0, |(_, bpe)| get(of(&bpe.counters)))
         };
         let cold = s.cold.as_deref();

@@ -13,7 +13,7 @@ use crate::undo::chains;
 use crate::undo::record::{self as undo, Body, Change, Record, State};
 use crate::undo::shared::Shared;
 use std::sync::LazyLock;
-use terrace_tier::fence::Taker;
+use terrace_tier::objects::fence::Taker;
 use terrace_tier::page::{PageId, SpaceId};
 
 const ID: PageId = PageId::new(SpaceId(16), 5);

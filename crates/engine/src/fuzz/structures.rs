@@ -18,9 +18,9 @@ use std::sync::Arc;
 use terrace_io::AlignedBuf;
 use terrace_io::disk::{Class, Disk};
 use terrace_sim::SimWorld;
+use terrace_tier::memory::pages::Pages;
+use terrace_tier::memory::pool::Access;
 use terrace_tier::page::{PAGE_SIZE, PageId, PageRef, SpaceId};
-use terrace_tier::pages::Pages;
-use terrace_tier::pool::Access;
 use terrace_tier::redo::Urgency;
 use terrace_tier::testing::{self, MemoryBelow, flush_all};
 

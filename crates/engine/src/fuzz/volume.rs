@@ -18,10 +18,10 @@ use terrace_io::AlignedBuf;
 use terrace_io::disk::{Class, Disk};
 use terrace_sim::disk::Snapshot;
 use terrace_sim::{SimDisk, SimWorld};
-use terrace_tier::map::entry::{ENTRIES, ENTRY, Entry};
-use terrace_tier::map::home;
-use terrace_tier::object_buffer;
 use terrace_tier::page::{self, BLOCK_PAGES, PAGE_HEADER, PAGE_SIZE, PageRef};
+use terrace_tier::volume::map::entry::{ENTRIES, ENTRY, Entry};
+use terrace_tier::volume::map::home;
+use terrace_tier::volume::object_buffer;
 
 const EDIT: usize = 10;
 const LOGS: usize = 2;

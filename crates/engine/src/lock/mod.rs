@@ -41,9 +41,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use terrace_io::World;
 use terrace_io::lock::{Mutex, Mutexes};
+use terrace_tier::ablation::Mechanism;
+use terrace_tier::memory::pool::{Loan, Pool, Purpose};
 use terrace_tier::page::SpaceId;
-use terrace_tier::pool::{Loan, Pool, Purpose};
-use terrace_tier::without::Mechanism;
 use wait::Waiters;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]

@@ -11,11 +11,11 @@ use std::thread;
 use terrace_io::AlignedBuf;
 use terrace_io::observe;
 use terrace_io::store::Purpose;
-use terrace_tier::map::{InObject, Located};
-use terrace_tier::object::Objects;
-use terrace_tier::object::key::ObjectKey;
+use terrace_tier::address::ObjectKey;
+use terrace_tier::address::{InObject, Located};
+use terrace_tier::objects::object::Objects;
+use terrace_tier::objects::object::PageObjects;
 use terrace_tier::page::{BLOCK_PAGES, PAGE_SIZE, PageId};
-use terrace_tier::path::PageObjects;
 
 /// Requests to the store at a time.
 pub(crate) const AT_ONCE: usize = 16;

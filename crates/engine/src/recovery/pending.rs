@@ -28,9 +28,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_io::disk::File;
 use terrace_io::lock::{Mutex, Mutexes};
-use terrace_tier::below::ReadError;
+use terrace_tier::memory::lower_tiers::ReadError;
 use terrace_tier::page::{Glsn, PageId, PageRef, SpaceId};
-use terrace_tier::path::PendingRedo;
+use terrace_tier::read::PendingRedo;
 use terrace_tier::redo;
 
 /// Blocks read at a time when records are read again.

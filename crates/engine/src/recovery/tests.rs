@@ -13,10 +13,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use terrace_io::disk::Disk;
 use terrace_io::random::Random;
-use terrace_tier::below::{Below, Fetched, Held, ReadError};
+use terrace_tier::memory::lower_tiers::{Below, Fetched, Held, ReadError};
+use terrace_tier::memory::pages::Pages;
 use terrace_tier::page::{Glsn, PAGE_SIZE, PageId, PageKind, PageRef, SpaceId, format, set_lsn};
-use terrace_tier::pages::Pages;
-use terrace_tier::path::PendingRedo;
+use terrace_tier::read::PendingRedo;
 use terrace_tier::redo::{self, PageMut, Redo, Urgency};
 use terrace_tier::testing::{self, HeldLog};
 

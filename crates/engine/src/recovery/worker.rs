@@ -1,6 +1,6 @@
 //! The background pass: reads every page that has redo, so that the checkpoint can go on.
 //!
-//! Pages that were freed and forgotten (`terrace_tier::flush::forget`) have redo, but nobody needs them: they stay
+//! Pages that were freed and forgotten (`terrace_tier::volume::flush::forget`) have redo, but nobody needs them: they stay
 //! forgotten. They gave up their room when they were freed, and there may be none for them any more.
 
 use super::pending::Pending;
@@ -8,11 +8,11 @@ use crate::{planted, space, trouble};
 use std::sync::Arc;
 use terrace_io::lock::{Mutex, Mutexes};
 use terrace_io::sched::{Event, Step, Worker};
-use terrace_tier::below::ReadError;
+use terrace_tier::memory::lower_tiers::ReadError;
+use terrace_tier::memory::pages::Pages;
+use terrace_tier::memory::pool::Access;
 use terrace_tier::page::PageId;
-use terrace_tier::pages::Pages;
-use terrace_tier::path::PendingRedo;
-use terrace_tier::pool::Access;
+use terrace_tier::read::PendingRedo;
 
 /// Rest after a round in which no page could be read, in nanoseconds: doubled up to the second one.
 const REST_MIN: u64 = 50_000_000;

@@ -7,7 +7,7 @@
 use super::Cursor;
 use crate::btree::Tree;
 use crate::row::{self, Head};
-use terrace_tier::meter;
+use terrace_tier::limits::meter;
 use terrace_tier::page::PageId;
 
 /// Entries that are looked at beyond the one at hand.

@@ -9,7 +9,7 @@ use crate::txn::Lock;
 use crate::txn::rows::STALE_MAX;
 use crate::txn::rows::apart::{self, Asked, Opened};
 use crate::version::{Reader, Seen, head_of, seen};
-use terrace_tier::pool::Access;
+use terrace_tier::memory::pool::Access;
 
 impl Cursor {
     /// Hands over the rows behind the one at hand, upward, and goes on to the last of them: up to the first that is not simply there, or until

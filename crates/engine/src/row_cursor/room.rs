@@ -12,8 +12,8 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use terrace_io::lock::{Mutex, Mutexes};
+use terrace_tier::memory::pool::{Loan, Pool, Purpose};
 use terrace_tier::page::PAGE_SIZE;
-use terrace_tier::pool::{Loan, Pool, Purpose};
 
 /// A batch may take one part in this number of what is left.
 const SHARE: usize = 16;

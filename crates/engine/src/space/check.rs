@@ -10,10 +10,10 @@ use std::cell::RefCell;
 use std::fmt;
 use terrace_io::AlignedBuf;
 use terrace_io::store::StoreError;
-use terrace_tier::below::ReadError;
+use terrace_tier::memory::lower_tiers::ReadError;
+use terrace_tier::memory::pages::Pages;
+use terrace_tier::memory::pool::Access;
 use terrace_tier::page::{BLOCK_PAGES, PAGE_SIZE, PageId, PageKind, PageRef, SpaceId};
-use terrace_tier::pages::Pages;
-use terrace_tier::pool::Access;
 
 /// Why a checker does not get a page.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 //! A traversal reads a page's number, lets go of the latch, and latches that page. A page that is
 //! unlinked in between is found to be free, and the traversal starts again. But if it were used anew
 //! at once, the traversal could take a stranger for its own. So traversals count themselves in, and a page waits until those
-//! that had begun when it was freed have ended (`terrace_tier::visits`).
+//! that had begun when it was freed have ended (`terrace_tier::epoch`).
 //!
 //! A crash empties limbo: after a restart nothing traverses. The map of free pages knows nothing of this.
 //!
@@ -13,7 +13,7 @@
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use terrace_io::lock::{Mutex, Mutexes};
-use terrace_tier::visits::Visits;
+use terrace_tier::epoch::Visits;
 
 #[derive(Default)]
 pub struct Limbo {

@@ -4,16 +4,16 @@
 //! A run belongs to who took it until its pages are part of a structure. What a crash leaves is the taker's to know:
 //! `note` is called in each mini-transaction that changes how much of the run is taken.
 //!
-//! Pages that are freed keep no slot (`terrace_tier::flush`, `forget`): a build writes each page once, past the log or as one record that
+//! Pages that are freed keep no slot (`terrace_tier::volume::flush`, `forget`): a build writes each page once, past the log or as one record that
 //! makes it.
 
 use super::{ALLOCATION_FRAMES, ALLOCATION_LOG, Space, at, bits};
 use crate::btree::TreeError;
 use crate::error::Result;
 use std::ops::Range;
-use terrace_tier::flush::forget::Freed;
-use terrace_tier::mtr::Mtr;
-use terrace_tier::pool::Access;
+use terrace_tier::memory::mtr::Mtr;
+use terrace_tier::memory::pages::Freed;
+use terrace_tier::memory::pool::Access;
 use terrace_tier::redo::Urgency;
 
 /// Pages that one mini-transaction frees.

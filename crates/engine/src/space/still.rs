@@ -14,7 +14,7 @@ use std::thread::ThreadId;
 use terrace_io::cancel;
 use terrace_io::lock::{Mutex, Mutexes};
 use terrace_io::sched::{Event, Sched};
-use terrace_tier::below::ReadError;
+use terrace_tier::memory::lower_tiers::ReadError;
 
 #[derive(Default)]
 pub struct Still(Mutex<State, { Mutexes::SpacePages as u8 }>);

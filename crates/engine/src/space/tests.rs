@@ -1,5 +1,5 @@
 use super::*;
-use terrace_tier::below::{Below, Fetched, Held};
+use terrace_tier::memory::lower_tiers::{Below, Fetched, Held};
 use terrace_tier::testing;
 
 const SPACE: SpaceId = SpaceId::FIRST_USER;
@@ -187,8 +187,8 @@ fn a_run_does_not_lie_over_the_bits_of_a_group_and_what_it_leaves_is_free() {
 
 /// Blocks go to an object store.
 struct Sinks;
-impl terrace_tier::pages::Room for Sinks {
-    fn admit(&self, _: usize, _: SpaceId) -> std::result::Result<(), terrace_tier::pages::NoRoom> {
+impl terrace_tier::memory::pages::Room for Sinks {
+    fn admit(&self, _: usize, _: SpaceId) -> std::result::Result<(), terrace_tier::memory::pages::NoRoom> {
         Ok(())
     }
     fn blocks_sink(&self) -> bool {

@@ -15,7 +15,7 @@ use crate::undo::chains::{self, CHAINS_MAX};
 use crate::undo::record::{self, Body, Change, Record};
 use crate::undo::shared::Shared;
 use crate::undo::stream::{Stream, append_log};
-use terrace_tier::mtr::Mtr;
+use terrace_tier::memory::mtr::Mtr;
 use terrace_tier::page::{PAGE_SIZE, SpaceId};
 use terrace_tier::redo::{Urgency, record_bound};
 

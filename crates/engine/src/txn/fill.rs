@@ -27,7 +27,7 @@ use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
 use terrace_io::cancel;
-use terrace_tier::pool::Access;
+use terrace_tier::memory::pool::Access;
 use terrace_tier::redo::Urgency;
 
 /// More than one of these records takes.

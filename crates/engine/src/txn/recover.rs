@@ -99,7 +99,7 @@ pub fn read_streams(streams: &Streams, found: Vec<Found>) -> Result<Recovered> {
             Some(open) => {
                 let begin_page = streams.pages().load(
                     terrace_tier::page::PageId::new(terrace_tier::page::SpaceId::UNDO, open.begin.page()),
-                    terrace_tier::pool::Access::Normal,
+                    terrace_tier::memory::pool::Access::Normal,
                 )?;
                 let state = State {
                     id: open.txn,

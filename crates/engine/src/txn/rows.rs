@@ -22,7 +22,7 @@ use crate::table::Table;
 use crate::version::{Reader, Seen, head_of, seen};
 use apart::{Asked, Opened};
 use far::Far;
-use terrace_tier::pool::Access;
+use terrace_tier::memory::pool::Access;
 
 /// What a row has in a secondary index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

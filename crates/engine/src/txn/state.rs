@@ -8,8 +8,8 @@ use crate::row::TxnId;
 use crate::undo::RollPtr;
 use crate::undo::stream::{Mark, Stream};
 use std::sync::Arc;
+use terrace_tier::memory::pages::Pin;
 use terrace_tier::page::{Glsn, PageId, SpaceId};
-use terrace_tier::pages::Pin;
 
 /// Rows locked from which on each is looked at whether it lies beside the one before: few have locks of their own.
 const MANY: u64 = 64;

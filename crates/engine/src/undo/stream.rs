@@ -9,11 +9,11 @@ use std::sync::Arc;
 use terrace_io::lock::{Mutex, Mutexes};
 use terrace_io::observe;
 use terrace_io::sched::Event;
-use terrace_tier::flush::forget::Freed;
-use terrace_tier::mtr::Mtr;
+use terrace_tier::memory::mtr::Mtr;
+use terrace_tier::memory::pages::Freed;
+use terrace_tier::memory::pages::{Pages, Pin};
+use terrace_tier::memory::pool::Access;
 use terrace_tier::page::{PAGE_SIZE, PageId, PageKind, PageRef, SpaceId};
-use terrace_tier::pages::{Pages, Pin};
-use terrace_tier::pool::Access;
 use terrace_tier::redo::{LsnRange, Urgency, record_bound};
 
 /// Streams of an instance: so many transactions can write at a time. What has written keeps its stream until it ends, and what is prepared
@@ -318,7 +318,7 @@ impl Streams {
     pub fn read<R>(&self, at: RollPtr, with: impl FnOnce(Record<'_>) -> R) -> Result<Option<R>> {
         let guard = match self.pages.read(self.id(at.page()), Access::Normal) {
             Ok(guard) => guard,
-            Err(terrace_tier::below::ReadError::Absent(_)) => return Ok(None),
+            Err(terrace_tier::memory::lower_tiers::ReadError::Absent(_)) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
         let page = guard.page();
@@ -475,7 +475,12 @@ impl Streams {
     }
 }
 
-fn write_directory(mtr: &mut Mtr<'_>, directory: terrace_tier::mtr::PageNo, number: usize, mark: Mark) {
+fn write_directory(
+    mtr: &mut Mtr<'_>,
+    directory: terrace_tier::memory::mtr::PageNo,
+    number: usize,
+    mark: Mark,
+) {
     let at = DIRECTORY_AT + number * DIRECTORY_ENTRY;
     let mut bytes = [0; 6];
     bytes[..4].copy_from_slice(&mark.page.to_le_bytes());

@@ -96,7 +96,7 @@ fn rows_come_beside_those_that_are_there_in_any_order_and_others_see_them_with_t
         sees(&table, &old, &before);
         check_all(&engine, &table, &model);
     }
-    assert!(engine.core().storage.pages.pool().lent_for(terrace_tier::pool::Purpose::Sorts) == 0);
+    assert!(engine.core().storage.pages.pool().lent_for(terrace_tier::memory::pool::Purpose::Sorts) == 0);
     close(engine, &sim, &disk);
 }
 
@@ -246,7 +246,7 @@ fn loads_that_find_no_memory_to_borrow_are_not_begun() {
     let engine = open(&sim, &disk).unwrap();
     let (table, mut model) = table_with_rows(&engine, "db/t", 1000);
     let pool = engine.core().storage.pages.pool().clone();
-    let lent = || pool.lent_for(terrace_tier::pool::Purpose::Sorts);
+    let lent = || pool.lent_for(terrace_tier::memory::pool::Purpose::Sorts);
     let txn = begin(&engine);
     let (mut loads, mut each) = (Vec::new(), 0);
     let refused = loop {

@@ -1,10 +1,10 @@
 //! Flash that comes from somewhere: any index, any images.
 
 use super::Sample;
-use crate::admission::filter::Rule;
-use crate::bpe::{Bpe, BpeSettings, BpeWorker, Found, chunk, saved};
+use crate::flash::Leaving;
+use crate::flash::admission::filter::Rule;
+use crate::flash::bpe::{Bpe, BpeSettings, BpeWorker, Found, chunk, saved};
 use crate::page::{self, PAGE_SIZE, PageId, PageKind, SpaceId};
-use crate::path::Leaving;
 use std::sync::Arc;
 use terrace_io::AlignedBuf;
 use terrace_io::disk::{Class, Disk};

@@ -1,15 +1,17 @@
 //! The tier's targets.
 
 use super::{Sample, Target, flash};
-use crate::fence::{Held, Writer};
-use crate::map::entry::{self, ENTRIES, LENGTH_UNIT, ObjectShape, Place, Slot};
-use crate::map::home::{self, Loading};
-use crate::object::codec::{BadBody, Codec, HEAD, Packer};
-use crate::object::format::{self, HEADER, Header};
-use crate::object::key::ObjectKey;
+use crate::address::ObjectKey;
+use crate::address::{LENGTH_UNIT, ObjectShape, Slot};
+use crate::objects::fence::{Held, Writer};
+use crate::objects::object::codec::{Codec, HEAD, Packer};
+use crate::objects::object::format::{self, HEADER, Header};
+use crate::page::BadBody;
 use crate::page::{self, BLOCK_PAGES, BlockId, PAGE_SIZE, PageId, PageKind, PageRef, SpaceId};
 use crate::redo::{self, PageMut};
 use crate::testing::MemoryLog;
+use crate::volume::map::entry::{self, ENTRIES, Place};
+use crate::volume::map::home::{self, Loading};
 use std::sync::Arc;
 use terrace_io::AlignedBuf;
 use terrace_io::disk::{Class, Disk};

@@ -62,10 +62,10 @@ fn a_parser_that_trusts_a_length_is_found_out() {
 
 // --- what they found -----------------------------------------------------------------------------
 
-use crate::map::entry::{self, ENTRIES, ENTRY};
-use crate::map::home::{self, Loading};
 use crate::page::{self, PAGE_HEADER, PAGE_SIZE, SpaceId};
 use crate::testing::MemoryLog;
+use crate::volume::map::entry::{self, ENTRIES, ENTRY};
+use crate::volume::map::home::{self, Loading};
 use terrace_io::AlignedBuf;
 use terrace_io::disk::{Class, Disk};
 use terrace_sim::SimWorld;
@@ -125,7 +125,7 @@ fn a_record_of_a_map_page_far_behind_the_last_is_refused_and_takes_no_memory() {
 #[test]
 fn a_key_without_a_sequence_is_no_key() {
     let text = "00000000000000000000000000000007/00000014/00000003/00000009-0000000000000000";
-    assert_eq!(crate::object::key::ObjectKey::parse(text), None);
+    assert_eq!(crate::address::ObjectKey::parse(text), None);
 }
 
 #[test]
@@ -135,10 +135,13 @@ fn bytes_that_nobody_writes_are_refused_in_objects_and_epoch_objects() {
     object[12..16].fill(0);
     let crc = crc32c::crc32c(&object);
     object[12..16].copy_from_slice(&crc.to_le_bytes());
-    assert_eq!(crate::object::format::Header::decode(&object), Err(crate::object::format::BadObject::Stray));
+    assert_eq!(
+        crate::objects::object::format::Header::decode(&object),
+        Err(crate::objects::object::format::BadObject::Stray)
+    );
     let mut epoch = (target("epoch").samples)().remove(0).bytes;
     epoch[62] = 1;
     let crc = crc32c::crc32c(&epoch[16..]);
     epoch[12..16].copy_from_slice(&crc.to_le_bytes());
-    assert!(crate::fence::Held::decode(&epoch).is_err());
+    assert!(crate::objects::fence::Held::decode(&epoch).is_err());
 }

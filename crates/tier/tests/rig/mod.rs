@@ -13,23 +13,27 @@ use terrace_io::disk::Disk;
 use terrace_io::random::Random;
 use terrace_io::sched::{Step, Worker};
 use terrace_sim::{SimDisk, SimStore, SimWorld};
-use terrace_tier::admission::filter::Rule;
-use terrace_tier::below::{Below, ReadError};
-use terrace_tier::bpe::{Bpe, BpeSettings, BpeWorker};
-use terrace_tier::collect::{Collector, NoSnapshots};
-use terrace_tier::fence::{Fence, Taker, TakersInMemory, Writer};
-use terrace_tier::map::{Located, Map, home};
-use terrace_tier::misses::Misses;
-use terrace_tier::object::Objects;
-use terrace_tier::object::codec::Codec;
-use terrace_tier::object_buffer::{self, ObjectBuffer};
+use terrace_tier::ablation::{Mechanism, Without};
+use terrace_tier::address::Located;
+use terrace_tier::flash::admission::filter::Rule;
+use terrace_tier::flash::bpe::{Bpe, BpeSettings, BpeWorker};
+use terrace_tier::memory::lower_tiers::{Below, ReadError};
+use terrace_tier::memory::misses::Misses;
+use terrace_tier::memory::pages::Pages;
+use terrace_tier::memory::pool::Access;
+use terrace_tier::objects::collect::{Collector, NoSnapshots};
+use terrace_tier::objects::fence::{Fence, Taker, TakersInMemory, Writer};
+use terrace_tier::objects::object::Objects;
+use terrace_tier::objects::object::PageObjects;
+use terrace_tier::objects::object::codec::Codec;
+use terrace_tier::objects::sink::{
+    AlwaysNoted, EpochSequences, Patches, SinkParts, SinkSettings, SinkWorker, Sinker,
+};
 use terrace_tier::page::{self, BLOCK_PAGES, BlockId, Glsn, PAGE_SIZE, PageId, PageKind, SpaceId, Tag};
-use terrace_tier::pages::Pages;
-use terrace_tier::path::{PageObjects, Path};
-use terrace_tier::pool::Access;
+use terrace_tier::read::Path;
 use terrace_tier::redo::{LogError, LogRoom, LsnRange, PageRedo, Redo, Urgency, record_bound};
-use terrace_tier::sink::{AlwaysNoted, EpochSequences, Patches, SinkParts, SinkSettings, SinkWorker, Sinker};
-use terrace_tier::without::{Mechanism, Without};
+use terrace_tier::volume::map::{Map, home};
+use terrace_tier::volume::object_buffer::{self, ObjectBuffer};
 
 pub const COOL: Nanos = 10_000_000_000;
 pub const LINEAGE: u128 = 0xFACE;
@@ -358,7 +362,7 @@ impl Rig {
 
     /// The keys of objects in the store.
     pub fn stored(&self) -> Vec<String> {
-        self.store.keys().into_iter().filter(|key| key != terrace_tier::fence::KEY).collect()
+        self.store.keys().into_iter().filter(|key| key != terrace_tier::objects::fence::KEY).collect()
     }
 
     pub fn tag(&self, id: PageId) -> Tag {

@@ -2,8 +2,8 @@
 
 use super::trace::Trace;
 use std::collections::BTreeSet;
-use terrace_tier::admission::memory::{Memory, Use};
-use terrace_tier::admission::policy::{Fate, Named};
+use terrace_tier::flash::admission::memory::{Memory, Use};
+use terrace_tier::flash::admission::policy::{Fate, Named};
 use terrace_tier::page::{PageId, SpaceId};
 
 /// Writes that flash may be ahead of its budget.

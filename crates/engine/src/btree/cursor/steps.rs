@@ -5,8 +5,8 @@ use super::super::node::Node;
 use super::super::{Result, Tree};
 use super::{Cursor, Place, RANGE_LEAVES, SINGLE_STEPS};
 use crate::planted;
-use terrace_tier::pages::ReadGuard;
-use terrace_tier::pool::Access;
+use terrace_tier::memory::pages::ReadGuard;
+use terrace_tier::memory::pool::Access;
 
 impl Place {
     /// The leaf under its latch, if it is still in its frame, and whether it is unchanged.

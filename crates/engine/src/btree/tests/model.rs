@@ -4,7 +4,7 @@ use super::*;
 use crate::btree::run::{Run, Step, Wanted};
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use terrace_tier::mtr::Mtr;
+use terrace_tier::memory::mtr::Mtr;
 use terrace_tier::redo::record_bound;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;

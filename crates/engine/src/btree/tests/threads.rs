@@ -165,7 +165,10 @@ fn a_split_waits_for_a_walk_that_keeps_the_structure_still_and_hears_that_it_is_
         }
         cancel.cancel();
         let error = waiting.join().unwrap().unwrap_err();
-        assert!(matches!(error, TreeError::Read(terrace_tier::below::ReadError::Cancelled)), "{error}");
+        assert!(
+            matches!(error, TreeError::Read(terrace_tier::memory::lower_tiers::ReadError::Cancelled)),
+            "{error}"
+        );
         assert_eq!(w.tree.space().counts().pages, before);
         let waiting = scope.spawn(|| fill(1000));
         assert!(checked(&w.tree).faults.is_empty());

@@ -1,5 +1,5 @@
 use super::Limbo;
-use terrace_tier::visits::Visits;
+use terrace_tier::epoch::Visits;
 
 #[test]
 fn a_page_waits_for_the_traversals_that_began_before_it_was_freed() {

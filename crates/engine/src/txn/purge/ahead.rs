@@ -19,10 +19,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use terrace_io::lock::{Mutex, Mutexes};
 use terrace_io::sched::{Event, Step, Worker};
-use terrace_tier::meter;
+use terrace_tier::limits::meter;
+use terrace_tier::memory::pages::{Pages, Pin};
+use terrace_tier::memory::pool::Access;
 use terrace_tier::page::PageId;
-use terrace_tier::pages::{Pages, Pin};
-use terrace_tier::pool::Access;
 
 /// It goes on for so many transactions after a page was missing.
 const GOES_ON: u32 = 256;

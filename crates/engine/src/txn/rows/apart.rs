@@ -11,8 +11,8 @@ use crate::error::{Error, Result};
 use crate::row::{self, APART, Head, LARGE};
 use crate::table::Table;
 use std::borrow::Cow;
+use terrace_tier::memory::pool::Access;
 use terrace_tier::page::PageId;
-use terrace_tier::pool::Access;
 
 /// A row as its leaf has it: the flags, and what follows the head.
 pub(crate) type Stored<'a> = (u8, Cow<'a, [u8]>);

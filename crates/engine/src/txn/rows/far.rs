@@ -4,7 +4,7 @@
 use super::{Entry, Txn};
 use crate::table::Table;
 use smallvec::SmallVec;
-use terrace_tier::meter;
+use terrace_tier::limits::meter;
 use terrace_tier::page::PageId;
 
 /// Leaves asked for at a time.

@@ -10,9 +10,9 @@ use crate::row::{Head, TxnId};
 use crate::table::Table;
 use crate::txn::{Lock, State, Txn};
 use crate::version::head_of;
+use terrace_tier::memory::pages::WeakPin;
+use terrace_tier::memory::pool::Access;
 use terrace_tier::page::SpaceId;
-use terrace_tier::pages::WeakPin;
-use terrace_tier::pool::Access;
 
 impl Txn {
     /// The latest committed version of a row, locked; or else, where gaps are locked, that there is none.

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::row::{self, Head};
 use crate::table::Table;
 use smallvec::SmallVec;
-use terrace_tier::meter;
+use terrace_tier::limits::meter;
 
 /// A change at one key of one of a table's trees.
 #[derive(Clone, Copy, Debug)]

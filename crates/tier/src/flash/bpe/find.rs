@@ -1,0 +1,184 @@
+//! Finding pages: first in the index, then in the fill queue or on the device, where the image itself decides.
+//!
+//! Several pages take one index look-up and one batch of reads: a request to flash has the same latency however many pages it
+//! reads.
+
+use super::index::{FlashSlot, Matches};
+use super::{Bpe, Found, State, count};
+use crate::flash::admission::filter::mark as mark_of;
+use crate::page::{self, BadImage, PageId, PageRef, Tag};
+use crate::planted;
+use std::sync::Arc;
+use terrace_io::AlignedBuf;
+use terrace_io::disk::DiskError;
+
+/// The index's answer.
+enum Look {
+    /// Queued or being written to this slot.
+    Queued(FlashSlot, Arc<AlignedBuf>),
+    OnFlash(Matches),
+}
+
+/// A page that is searched for.
+#[derive(Clone, Copy)]
+struct Wanted {
+    id: PageId,
+    mark: u32,
+    tag: Tag,
+}
+
+impl Wanted {
+    fn new(id: PageId, tag: Tag) -> Wanted {
+        Wanted { id, mark: mark_of(id), tag }
+    }
+}
+
+impl State {
+    fn look(&self, page: Wanted) -> Look {
+        let mut on_flash = Matches::new();
+        for slot in self.index.matches(page.mark) {
+            if !self.index.is_busy(slot) {
+                on_flash.push(slot);
+            } else if let Some(fill) = self.fills.find(slot).filter(|fill| fill.id == page.id) {
+                return Look::Queued(slot, fill.image.clone());
+            }
+        }
+        Look::OnFlash(on_flash)
+    }
+}
+
+impl Bpe {
+    /// Finds the page's current image, which has the tag `expected`. Does at most one read for each slot that matches. The
+    /// content of `image` is undefined if the page is absent.
+    pub fn find(&self, id: PageId, expected: Tag, image: &mut [u8]) -> Found {
+        let page = Wanted::new(id, expected);
+        let look = {
+            let mut state = self.state.lock();
+            state.filter.missed(id);
+            state.look(page)
+        };
+        let found = match look {
+            Look::Queued(slot, queued) => self.serve_queued(page, slot, &queued, image),
+            Look::OnFlash(slots) => slots.iter().any(|slot| self.read_slot(page, *slot, image)),
+        };
+        count(if found { &self.counters.hits } else { &self.counters.misses });
+        if found { Found::Found } else { Found::Absent }
+    }
+
+    /// As `find` for several pages: one index look-up, and one batch of reads. Returns true for each page found. Pages not found
+    /// are not counted: a reader that needs one looks it up by itself.
+    pub fn find_many(&self, pages: &[(PageId, Tag)], images: &mut [&mut [u8]]) -> Vec<bool> {
+        let pages: Vec<Wanted> = pages.iter().map(|(id, tag)| Wanted::new(*id, *tag)).collect();
+        let looks: Vec<Look> = {
+            let state = self.state.lock();
+            pages.iter().map(|page| state.look(*page)).collect()
+        };
+        let mut found = vec![false; pages.len()];
+        let (mut places, mut parts) = (Vec::new(), Vec::new());
+        for (i, (look, image)) in looks.iter().zip(images.iter_mut()).enumerate() {
+            match look {
+                Look::Queued(slot, queued) => found[i] = self.serve_queued(pages[i], *slot, queued, image),
+                Look::OnFlash(slots) => {
+                    if let Some(slot) = slots.first() {
+                        places.push((i, *slot));
+                        parts.push((*slot, &mut **image));
+                    }
+                }
+            }
+        }
+        let read = match &self.files {
+            Some(files) if !parts.is_empty() => files.chunks.read_many(parts),
+            _ => Vec::new(),
+        };
+        // One device fault may fail a whole batch: that counts as one error.
+        let mut failed = false;
+        for ((i, slot), read) in places.into_iter().zip(read) {
+            match read {
+                Ok(()) => found[i] = self.serves(pages[i], slot, images[i]),
+                Err(error) => failed |= self.lost(pages[i], slot, Some(&error).filter(|_| !failed)),
+            }
+        }
+        for (i, look) in looks.iter().enumerate() {
+            // Another page with the same fingerprint was tried first.
+            if let Look::OnFlash(slots) = look
+                && !found[i]
+            {
+                found[i] = slots.iter().skip(1).any(|slot| self.read_slot(pages[i], *slot, images[i]));
+            }
+        }
+        let mut state = self.state.lock();
+        for (page, _) in pages.iter().zip(&found).filter(|(_, found)| **found) {
+            state.filter.missed(page.id);
+            count(&self.counters.hits);
+        }
+        found
+    }
+
+    fn serve_queued(&self, page: Wanted, slot: FlashSlot, queued: &[u8], image: &mut [u8]) -> bool {
+        count(&self.counters.queue_hits);
+        image.copy_from_slice(queued);
+        self.serves(page, slot, image)
+    }
+
+    /// Reads the slot. Returns true if it has the image.
+    fn read_slot(&self, page: Wanted, slot: FlashSlot, image: &mut [u8]) -> bool {
+        let Some(files) = &self.files else { return false };
+        match files.chunks.read(slot, image) {
+            Ok(()) => self.serves(page, slot, image),
+            Err(error) => {
+                self.lost(page, slot, Some(&error));
+                false
+            }
+        }
+    }
+
+    /// The slot could not be read, with an error that counts if one is given. Returns false if the slot was cut off after it was
+    /// found in the index; that is not a device error.
+    fn lost(&self, page: Wanted, slot: FlashSlot, error: Option<&DiskError>) -> bool {
+        if slot >= self.state.lock().index.limit() {
+            return false;
+        }
+        if let Some(error) = error {
+            self.failed(error);
+        }
+        self.state.lock().index.remove_if(slot, page.mark);
+        true
+    }
+
+    /// Whether the image, which came from `slot`, may be served. If not, the slot is freed, unless it belongs to another page.
+    fn serves(&self, page: Wanted, slot: FlashSlot, image: &[u8]) -> bool {
+        let Wanted { id, mark, tag } = page;
+        let trusting = planted::FLASH_TAG_IGNORED.on()
+            || planted::FILL_AFTER_INVALIDATION.on()
+            || planted::COPY_NOT_INVALIDATED.on();
+        let verdict = page::check(image, id, (!trusting).then_some(tag));
+        let mut state = self.state.lock();
+        match verdict {
+            Ok(()) => {
+                state.index.touch(slot, mark);
+                state.errors = 0;
+                if let Some(rule) = self.rule_of(id) {
+                    // Entries restored from an earlier run have no class until they are hit.
+                    let class = state.class_of(Some(&rule));
+                    state.index.classify(mark, class);
+                }
+                return true;
+            }
+            Err(BadImage::Name { .. }) => {
+                count(&self.counters.false_matches);
+                // The saved index may be older than the image: then this entry belongs to no other page.
+                if mark_of(PageRef::new(image).id()) != mark {
+                    state.index.remove_if(slot, mark);
+                }
+                return false;
+            }
+            Err(BadImage::Tag { .. }) => count(&self.counters.stale),
+            Err(_) => count(&self.counters.corrupt),
+        }
+        state.index.remove_if(slot, mark);
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests;
