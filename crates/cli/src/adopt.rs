@@ -9,8 +9,9 @@ use serde_json::json;
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::Path;
 use std::time::SystemTime;
-use terrace_engine::adopt::{Adoption, Lost};
-use terrace_engine::{Error, superblock};
+use terrace_engine::Error;
+use terrace_engine::offline::adopt::{Adoption, Lost};
+use terrace_engine::superblock;
 use terrace_io::real::world;
 
 #[derive(Args)]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use terrace::open::{self as places, Seen};
 use terrace_engine::Error;
 use terrace_engine::Kind;
-use terrace_engine::look::Look;
+use terrace_engine::offline::instance::Look;
 use terrace_io::disk::Disk;
 
 /// Why an instance can't be looked at.

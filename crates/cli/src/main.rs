@@ -14,8 +14,8 @@ use clap::{Parser, Subcommand};
 use instance::Instance;
 use location::Location;
 use std::process::ExitCode;
-use terrace_engine::check::{self, Options, Verdict};
 use terrace_engine::kept_curve::Kept;
+use terrace_engine::offline::check::{self, Options, Verdict};
 
 #[derive(Parser)]
 #[command(name = "terrace", version, about = "Looks at a Terrace instance that is not running")]

@@ -8,10 +8,11 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime};
 use terrace_cost::advice;
-use terrace_engine::check::{self, Findings, Report};
+use terrace_engine::SpaceInfo;
 use terrace_engine::kept_curve::Kept;
 use terrace_engine::metrics;
-use terrace_engine::{SpaceInfo, superblock};
+use terrace_engine::offline::check::{self, Findings, Report};
+use terrace_engine::superblock;
 use terrace_tier::page::PAGE_SIZE;
 
 /// A line on standard output. Whoever reads it may have gone (`| head`).

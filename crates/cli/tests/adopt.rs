@@ -4,7 +4,10 @@ mod instance;
 
 use instance::{Instance, commit, files, insert, row};
 use std::fs;
-use terrace_engine::{IndexDef, Isolation, Lock, TableDef};
+use terrace_engine::IndexDef;
+use terrace_engine::Isolation;
+use terrace_engine::Lock;
+use terrace_engine::TableDef;
 
 /// Yesterday's volume with the store of today, which has one more table. Today's volume is beside it.
 fn put_back(name: &str) -> Instance {
@@ -89,7 +92,7 @@ fn a_volume_that_was_put_back_adopts_its_store_and_the_other_is_named_as_the_str
 fn lost_objects_are_named_and_the_store_is_adopted_without_them_only_by_force() {
     let instance = put_back("adopt-lost");
     let named = {
-        let look = terrace_engine::look::Look::open(
+        let look = terrace_engine::offline::instance::Look::open(
             std::sync::Arc::new(
                 terrace_io::real::disk::RealDisk::open_to_read(instance.at("volume")).unwrap(),
             ),

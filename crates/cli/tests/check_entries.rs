@@ -5,10 +5,16 @@ mod instance;
 
 use instance::{Instance, commit, create, insert, plain, plain_key, row};
 use std::sync::Arc;
-use terrace_engine::btree::{Tree, overflow};
+use terrace_engine::Engine;
+use terrace_engine::Isolation;
+use terrace_engine::Lock;
+use terrace_engine::Row;
+use terrace_engine::Span;
+use terrace_engine::Table;
+use terrace_engine::off_page;
+use terrace_engine::tree::{Tree, overflow};
 use terrace_engine::txn::purge;
 use terrace_engine::undo::{RollPtr, record::Record, stream::Mark};
-use terrace_engine::{Engine, Isolation, Lock, Row, Span, Table, apart};
 use terrace_tier::page::{PageKind, SpaceId};
 use terrace_tier::redo::Urgency;
 
@@ -289,7 +295,7 @@ fn a_part_of_a_row_that_lost_a_page_is_a_fault_of_its_leaf_and_so_are_parts_that
     };
     // One part is given back behind its back; of the other row it is said that it has more of them than can be.
     let first = value(b"one");
-    let (parts, _) = apart::decode(&first[15..]).unwrap();
+    let (parts, _) = off_page::decode(&first[15..]).unwrap();
     assert_eq!(parts.len(), 2);
     let large = parts[1].large;
     overflow::free(tree.space(), large, Urgency::Normal).unwrap();

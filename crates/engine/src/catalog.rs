@@ -14,12 +14,12 @@ mod made;
 pub mod rules;
 mod truncate;
 
-use crate::btree::Tree;
 use crate::checkpoint::Checkpointer;
 use crate::error::{Error, Result};
 use crate::row::Shortener;
 use crate::space::{HEADER_PAGE, ROOT_PAGE};
 use crate::table::{Table, TableDef};
+use crate::tree::Tree;
 pub use alter::TableOptions;
 pub(crate) use alter::{Alter, Source};
 pub use entry::{Listed, listed};

@@ -1,22 +1,22 @@
 //! What every transaction and worker shares.
 
-use crate::btree::bulk::{Build, Numbers};
 use crate::catalog::Catalog;
 use crate::config::Config;
-use crate::counted::Counted;
+use crate::cursor::Room;
 use crate::error::Result;
 use crate::lock::Locks;
-use crate::pace::Pace;
-use crate::row_cursor::Room;
+use crate::row_counters::Counted;
 use crate::storage::Storage;
 use crate::temporary::Temporary;
+use crate::tree::bulk::{Build, Numbers};
 use crate::txn::history::History;
 use crate::txn::ids::Ids;
-use crate::txn::lag::Brake;
-use crate::txn::left::Rollbacks;
+use crate::txn::orphaned::Rollbacks;
 use crate::txn::purge::Unforgotten;
 use crate::txn::purge::trouble::Trouble;
+use crate::txn::purge_throttle::Brake;
 use crate::undo::stream::Streams;
+use crate::write_throttle::Pace;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

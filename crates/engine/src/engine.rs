@@ -10,18 +10,18 @@ use crate::catalog::rules::{TableRules, WritePolicy};
 use crate::config::{Bytes, Config};
 use crate::copy::{BackgroundCopy, Copied, Copier, Tell};
 use crate::core::Core;
-use crate::counted::Rows;
+use crate::cursor::{Buffers, Cursor};
 use crate::error::{Error, Result};
+use crate::info_tables::{self, Value};
 use crate::kept_curve::Kept;
 use crate::lock::{Locks, OnDeadlock, OnWait, StatementOf};
 use crate::metrics;
 use crate::resize::Size;
-use crate::row_cursor::{Buffers, Cursor};
-use crate::seen::{self, Value};
+use crate::row_counters::Rows;
 use crate::storage::{Parts, Storage};
 use crate::table::{Table, TableDef};
 use crate::txn::ids::Ids;
-use crate::txn::left::{Left, RollbackWorker};
+use crate::txn::orphaned::{Left, RollbackWorker};
 use crate::txn::purge::PurgeWorker;
 use crate::txn::recover::read_streams;
 use crate::txn::{Isolation, Lock, Txn};
@@ -115,7 +115,7 @@ impl Engine {
             Arc::new(move |deadlock| {
                 let Some(core) = core.upgrade() else { return };
                 let mut rows = Vec::new();
-                seen::locks::deadlock(&core, deadlock, &mut |row| rows.push(row.to_vec()));
+                info_tables::locks::deadlock(&core, deadlock, &mut |row| rows.push(row.to_vec()));
                 tell(&rows);
             })
         }));
@@ -288,12 +288,12 @@ impl Engine {
     }
     /// As [`Engine::seen`], row by row. False: there is none of that name.
     pub fn each_seen(&self, name: &str, each: &mut dyn FnMut(&[Value])) -> bool {
-        if seen::locks::each(&self.core, name, each) {
+        if info_tables::locks::each(&self.core, name, each) {
             return true;
         }
         let rows = match name {
             "metrics" => Some(metrics::rows(self)),
-            _ => seen::rows(&self.core, &self.spaces(), name),
+            _ => info_tables::rows(&self.core, &self.spaces(), name),
         };
         rows.inspect(|rows| rows.iter().for_each(|row| each(row))).is_some()
     }

@@ -1,6 +1,6 @@
 //! What can go wrong, and what the caller does next.
 
-use crate::btree::TreeError;
+use crate::tree::TreeError;
 use terrace_io::disk::DiskError;
 use terrace_io::store::StoreError;
 use terrace_tier::memory::lower_tiers::ReadError;

@@ -5,7 +5,7 @@
 
 use crate::core::Core;
 use crate::error::Error;
-use crate::seen;
+use crate::info_tables;
 use terrace_cost::{Curve, Observed, Price, Prices, advice};
 use terrace_io::AlignedBuf;
 use terrace_io::disk::{Class, Disk, DiskError};
@@ -30,7 +30,7 @@ impl Kept {
     pub fn of(core: &Core) -> Kept {
         Kept {
             curve: core.storage.pages.pool().curve(),
-            observed: seen::observed(core),
+            observed: info_tables::observed(core),
             prices: core.config.prices,
         }
     }

@@ -6,7 +6,7 @@
 mod known;
 
 use crate::engine::{Engine, SpaceInfo};
-use crate::seen::{self, Seen, Value};
+use crate::info_tables::{self, Seen, Value};
 use std::fmt::Write;
 use terrace_cost::{Prices, advice};
 
@@ -229,7 +229,7 @@ fn by_index(text: &mut Text, lines: &[(String, String, Seen)], prices: &Prices, 
 fn curve(text: &mut Text, engine: &Engine) {
     let core = engine.core();
     let curve = core.storage.pages.pool().curve();
-    let points = advice::points(&curve, &seen::observed(core), &core.config.prices);
+    let points = advice::points(&curve, &info_tables::observed(core), &core.config.prices);
     let name = "terrace_expected_miss_ratio";
     text.family(
         name,
@@ -253,13 +253,13 @@ fn curve(text: &mut Text, engine: &Engine) {
 pub fn running(engine: &Engine) -> String {
     let core = engine.core();
     let mut text = Text::default();
-    let seconds = seen::seconds(core);
+    let seconds = info_tables::seconds(core);
     text.one("terrace_uptime_seconds", Kind::Gauge, "Since the engine's start", seconds);
     status(&mut text, &engine.status());
     requests(&mut text, engine);
     let spaces = engine.spaces();
-    let lines = largest(&spaces, seen::by_index(core, &spaces));
-    by_index(&mut text, &lines, &core.config.prices, seen::lately(core));
+    let lines = largest(&spaces, info_tables::by_index(core, &spaces));
+    by_index(&mut text, &lines, &core.config.prices, info_tables::lately(core));
     curve(&mut text, engine);
     text.end()
 }

@@ -11,7 +11,7 @@
 //! A head that everybody sees, and that nobody asks more of, is written as its flags alone, with [`SHORT`]: those of entries once their leaf
 //! is full ([`Shortener`]), and those that an index is built of. Rows, which are changed where they are, keep theirs whole.
 
-use crate::btree::Shorten;
+use crate::tree::Shorten;
 use crate::undo::RollPtr;
 use smallvec::SmallVec;
 use std::sync::Arc;

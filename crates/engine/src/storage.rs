@@ -12,20 +12,20 @@
 //!
 //! Not here: making a new instance (`create`), other sizes while it runs (`resize`).
 
+use crate::bulk_throttle::BulkThrottle;
 use crate::checkpoint::{CheckpointWorker, Checkpointer};
 use crate::cold::{Cold, ColdParts};
 use crate::config::Config;
 use crate::create;
+use crate::dropped_spaces::DroppedSpaces;
 use crate::error::Error;
-use crate::give_way::GiveWay;
-use crate::going::Going;
-use crate::growth::Growth;
 use crate::log::background::BackgroundWriter;
 use crate::log::{self, Log, LogSetup};
 use crate::recovery::cut;
 use crate::recovery::pending::Pending;
 use crate::recovery::worker::{self, RedoWorker};
 use crate::resize::Resizing;
+use crate::slot_reservation::Growth;
 use crate::superblock::{self, Superblock};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -71,7 +71,7 @@ pub struct Storage {
     pub log: Arc<Log>,
     pub map: Arc<Map>,
     /// Spaces that no table names any more.
-    pub(crate) going: Arc<Going>,
+    pub(crate) going: Arc<DroppedSpaces>,
     pub flusher: Arc<Flusher>,
     /// Temporary pages, in the same memory, and where they go if that has no room for them.
     pub temporary: Arc<Pages>,
@@ -218,7 +218,7 @@ impl Storage {
         flusher.writes().set_rules(rules.clone());
         let temporary = Arc::new(pages.beside(Arc::new(Unlogged::default())));
         temporary.set_room(Arc::new(temporary::Room { pool: pool.clone(), spill: spill.clone() }));
-        let going = Arc::new(Going::default());
+        let going = Arc::new(DroppedSpaces::default());
         pages.set_room(Arc::new(Growth {
             world: parts.world.clone(),
             map: map.clone(),
@@ -229,7 +229,7 @@ impl Storage {
             redo,
             sinks: cold.is_some(),
             patience: config.log_wait_timeout_ms.saturating_mul(1_000_000),
-            way: (!config.without.has(Mechanism::GiveWay)).then(GiveWay::default),
+            way: (!config.without.has(Mechanism::BulkThrottle)).then(BulkThrottle::default),
         }));
         let sched = &parts.world.sched;
         let mut workers = vec![

@@ -1,10 +1,10 @@
 //! An open table: its trees, its counters.
 
-use crate::btree::Tree;
-use crate::btree::estimate::RangeEstimate;
 use crate::build::watch::Watch;
 use crate::error::{Error, Result};
 use crate::row::Shortener;
+use crate::tree::Tree;
+use crate::tree::estimate::RangeEstimate;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

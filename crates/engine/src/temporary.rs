@@ -19,7 +19,7 @@ use crate::lock::Locks;
 use crate::table::{Table, TableDef};
 use crate::txn::Txn;
 use crate::txn::ids::Ids;
-use crate::txn::left::RollbackWorker;
+use crate::txn::orphaned::RollbackWorker;
 use crate::txn::purge::PurgeWorker;
 use crate::undo::stream::{self, Streams};
 use parking_lot::Mutex;

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use terrace_engine::btree::Tree;
+use terrace_engine::Engine;
+use terrace_engine::Error;
+use terrace_engine::Size;
 use terrace_engine::config::{Bytes, Config};
 use terrace_engine::copy::{BackgroundCopy, Copied, Copier, Progress};
 use terrace_engine::storage::{Parts, Storage};
 use terrace_engine::superblock::Superblock;
-use terrace_engine::{Engine, Error, Size};
+use terrace_engine::tree::Tree;
 use terrace_io::disk::{Class, Disk};
 use terrace_io::random::Random;
 use terrace_sim::{SimDisk, SimWorld};

@@ -4,8 +4,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
+use terrace_engine::Access;
+use terrace_engine::Engine;
+use terrace_engine::Entry;
+use terrace_engine::IndexDef;
+use terrace_engine::Isolation;
+use terrace_engine::Lock;
+use terrace_engine::Parts;
+use terrace_engine::Seek;
+use terrace_engine::Table;
+use terrace_engine::TableDef;
+use terrace_engine::Txn;
 use terrace_engine::config::{Bytes, Config};
-use terrace_engine::{Access, Engine, Entry, IndexDef, Isolation, Lock, Parts, Seek, Table, TableDef, Txn};
 use terrace_sim::SimWorld;
 use terrace_tier::testing::evict_all;
 

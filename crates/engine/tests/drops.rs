@@ -6,9 +6,14 @@ mod kit;
 use kit::Machine;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use terrace_engine::check::Verdict;
+use terrace_engine::Engine;
+use terrace_engine::Entry;
+use terrace_engine::Error;
+use terrace_engine::Isolation;
+use terrace_engine::Lock;
+use terrace_engine::Size;
 use terrace_engine::config::Bytes;
-use terrace_engine::{Engine, Entry, Error, Isolation, Lock, Size};
+use terrace_engine::offline::check::Verdict;
 use terrace_tier::page::SpaceId;
 use terrace_tier::redo::Redo;
 

@@ -7,9 +7,17 @@ use kit::Machine;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use terrace_engine::Access;
+use terrace_engine::Engine;
+use terrace_engine::Entry;
+use terrace_engine::Error;
+use terrace_engine::Isolation;
+use terrace_engine::Lock;
+use terrace_engine::Row;
+use terrace_engine::Seek;
+use terrace_engine::Table;
 use terrace_engine::config::Config;
 use terrace_engine::space::{bits, run};
-use terrace_engine::{Access, Engine, Entry, Error, Isolation, Lock, Row, Seek, Table};
 use terrace_tier::redo::Urgency;
 
 type Model = BTreeMap<u8, Vec<u8>>;

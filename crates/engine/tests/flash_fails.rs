@@ -6,9 +6,13 @@ mod kit;
 use kit::Machine;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use terrace_engine::check::Verdict;
+use terrace_engine::Engine;
+use terrace_engine::Error;
+use terrace_engine::Isolation;
+use terrace_engine::Lock;
+use terrace_engine::Table;
 use terrace_engine::config::{Bytes, Config};
-use terrace_engine::{Engine, Error, Isolation, Lock, Table};
+use terrace_engine::offline::check::Verdict;
 use terrace_io::disk::Class;
 use terrace_io::random::Random;
 

@@ -9,11 +9,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use terrace_engine::Access;
+use terrace_engine::Engine;
+use terrace_engine::Entry;
+use terrace_engine::Error;
+use terrace_engine::IndexDef;
+use terrace_engine::Isolation;
+use terrace_engine::Lock;
+use terrace_engine::Parts;
+use terrace_engine::Seek;
+use terrace_engine::Table;
+use terrace_engine::TableDef;
+use terrace_engine::Txn;
 use terrace_engine::config::{Bytes, Config};
 use terrace_engine::space::{HEADER_PAGE, at};
-use terrace_engine::{
-    Access, Engine, Entry, Error, IndexDef, Isolation, Lock, Parts, Seek, Table, TableDef, Txn,
-};
 use terrace_io::real::{disk::RealDisk, world};
 use terrace_tier::page::{PageId, SpaceId};
 

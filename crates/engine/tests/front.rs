@@ -7,7 +7,14 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
-use terrace_engine::{Engine, IndexDef, Isolation, Lock, Table, TableDef, TryGet, Txn};
+use terrace_engine::Engine;
+use terrace_engine::IndexDef;
+use terrace_engine::Isolation;
+use terrace_engine::Lock;
+use terrace_engine::Table;
+use terrace_engine::TableDef;
+use terrace_engine::TryGet;
+use terrace_engine::Txn;
 
 fn create(engine: &Engine) -> Arc<Table> {
     let primary = IndexDef { name: "PRIMARY".into(), unique: true };

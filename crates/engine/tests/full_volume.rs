@@ -1,9 +1,16 @@
 //! A volume with no room left for new pages of tables: what only deletes goes on, and makes room.
 
 use std::sync::Arc;
+use terrace_engine::Engine;
+use terrace_engine::Entry;
+use terrace_engine::Error;
+use terrace_engine::IndexDef;
+use terrace_engine::Isolation;
+use terrace_engine::Parts;
+use terrace_engine::Table;
+use terrace_engine::TableDef;
 use terrace_engine::config::{Bytes, Config};
 use terrace_engine::row::HEAD;
-use terrace_engine::{Engine, Entry, Error, IndexDef, Isolation, Parts, Table, TableDef};
 use terrace_sim::SimWorld;
 
 fn entry_key(n: u32) -> [u8; 8] {

@@ -6,8 +6,15 @@ mod kit;
 use kit::far::Run;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use terrace_engine::check::Verdict;
-use terrace_engine::{Access, Engine, Entry, Isolation, Lock, Row, Seek, Table};
+use terrace_engine::Access;
+use terrace_engine::Engine;
+use terrace_engine::Entry;
+use terrace_engine::Isolation;
+use terrace_engine::Lock;
+use terrace_engine::Row;
+use terrace_engine::Seek;
+use terrace_engine::Table;
+use terrace_engine::offline::check::Verdict;
 
 const KEYS: u32 = 240;
 const PAGES: u64 = 5;

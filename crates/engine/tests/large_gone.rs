@@ -5,7 +5,14 @@ mod kit;
 
 use kit::Machine;
 use std::sync::Arc;
-use terrace_engine::{Access, Engine, Entry, Isolation, Lock, Row, Seek, Table};
+use terrace_engine::Access;
+use terrace_engine::Engine;
+use terrace_engine::Entry;
+use terrace_engine::Isolation;
+use terrace_engine::Lock;
+use terrace_engine::Row;
+use terrace_engine::Seek;
+use terrace_engine::Table;
 
 const VALUES: u32 = 100;
 const PAGES: u32 = 5;

@@ -6,8 +6,13 @@ mod kit;
 use kit::Machine;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use terrace_engine::Engine;
+use terrace_engine::Entry;
+use terrace_engine::Isolation;
+use terrace_engine::Lock;
+use terrace_engine::Row;
+use terrace_engine::Table;
 use terrace_engine::config::{Bytes, Config};
-use terrace_engine::{Engine, Entry, Isolation, Lock, Row, Table};
 
 const KEYS: u32 = 40;
 const PAGES: u64 = 5;

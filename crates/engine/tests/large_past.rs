@@ -5,13 +5,24 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use terrace_engine::check::{self, Verdict};
+use terrace_engine::Access;
+use terrace_engine::Engine;
+use terrace_engine::Entry;
+use terrace_engine::Error;
+use terrace_engine::IndexDef;
+use terrace_engine::Isolation;
+use terrace_engine::Kind;
+use terrace_engine::Lock;
+use terrace_engine::Parts;
+use terrace_engine::Row;
+use terrace_engine::Seek;
+use terrace_engine::Span;
+use terrace_engine::Table;
+use terrace_engine::TableDef;
+use terrace_engine::Txn;
 use terrace_engine::config::{Bytes, Config};
-use terrace_engine::look::Look;
-use terrace_engine::{
-    Access, Engine, Entry, Error, IndexDef, Isolation, Kind, Lock, Parts, Row, Seek, Span, Table, TableDef,
-    Txn,
-};
+use terrace_engine::offline::check::{self, Verdict};
+use terrace_engine::offline::instance::Look;
 use terrace_io::disk::Disk;
 use terrace_io::store::ObjectStore;
 use terrace_sim::disk::Snapshot;

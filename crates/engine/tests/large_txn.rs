@@ -7,9 +7,17 @@ mod kit;
 use kit::Machine;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use terrace_engine::Access;
+use terrace_engine::Engine;
+use terrace_engine::Entry;
+use terrace_engine::Error;
+use terrace_engine::Isolation;
+use terrace_engine::Lock;
+use terrace_engine::Seek;
+use terrace_engine::Table;
+use terrace_engine::Txn;
 use terrace_engine::config::{Config, MEMORY_MIN};
 use terrace_engine::space::{HEADER_PAGE, at};
-use terrace_engine::{Access, Engine, Entry, Error, Isolation, Lock, Seek, Table, Txn};
 use terrace_io::random::Random;
 use terrace_tier::page::{PageId, SpaceId};
 

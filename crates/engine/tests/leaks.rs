@@ -5,8 +5,16 @@ mod kit;
 
 use kit::Machine;
 use std::sync::Arc;
-use terrace_engine::check::Verdict;
-use terrace_engine::{Engine, Entry, Error, Isolation, Lock, Row, Span, Table, Txn};
+use terrace_engine::Engine;
+use terrace_engine::Entry;
+use terrace_engine::Error;
+use terrace_engine::Isolation;
+use terrace_engine::Lock;
+use terrace_engine::Row;
+use terrace_engine::Span;
+use terrace_engine::Table;
+use terrace_engine::Txn;
+use terrace_engine::offline::check::Verdict;
 use terrace_io::disk::Disk;
 use terrace_io::sched::{Event, Step, Worker};
 use terrace_tier::redo::Redo;

@@ -5,7 +5,14 @@ mod kit;
 use kit::small::Rig;
 use std::sync::Arc;
 use std::time::Duration;
-use terrace_engine::{Engine, Entry, Error, IndexDef, Isolation, Lock, Table, TableDef};
+use terrace_engine::Engine;
+use terrace_engine::Entry;
+use terrace_engine::Error;
+use terrace_engine::IndexDef;
+use terrace_engine::Isolation;
+use terrace_engine::Lock;
+use terrace_engine::Table;
+use terrace_engine::TableDef;
 
 fn table(engine: &Engine) -> Arc<Table> {
     let index = |name: &str| IndexDef { name: name.into(), unique: true };

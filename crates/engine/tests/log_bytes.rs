@@ -1,8 +1,16 @@
 //! What a row costs in the log: everything that is durable goes through it, under one lock.
 
 use std::sync::atomic::Ordering;
+use terrace_engine::Engine;
+use terrace_engine::Entry;
+use terrace_engine::IndexDef;
+use terrace_engine::Isolation;
+use terrace_engine::Lock;
+use terrace_engine::Parts;
+use terrace_engine::Row;
+use terrace_engine::TableDef;
+use terrace_engine::Txn;
 use terrace_engine::config::{Bytes, Config};
-use terrace_engine::{Engine, Entry, IndexDef, Isolation, Lock, Parts, Row, TableDef, Txn};
 use terrace_sim::SimWorld;
 
 /// Any order of the numbers below 2^32.

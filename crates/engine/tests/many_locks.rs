@@ -1,8 +1,18 @@
 //! Many row locks: what they cost, what is left of them when their rows are changed, and what that costs when it is undone.
 
 use std::sync::Arc;
+use terrace_engine::Access;
+use terrace_engine::Engine;
+use terrace_engine::Error;
+use terrace_engine::IndexDef;
+use terrace_engine::Isolation;
+use terrace_engine::Lock;
+use terrace_engine::Parts;
+use terrace_engine::Seek;
+use terrace_engine::Table;
+use terrace_engine::TableDef;
+use terrace_engine::Txn;
 use terrace_engine::config::{Bytes, Config};
-use terrace_engine::{Access, Engine, Error, IndexDef, Isolation, Lock, Parts, Seek, Table, TableDef, Txn};
 use terrace_sim::SimWorld;
 
 struct Rig {

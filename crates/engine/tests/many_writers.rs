@@ -3,8 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use terrace_engine::Engine;
+use terrace_engine::IndexDef;
+use terrace_engine::Isolation;
+use terrace_engine::Lock;
+use terrace_engine::Parts;
+use terrace_engine::Table;
+use terrace_engine::TableDef;
+use terrace_engine::Txn;
 use terrace_engine::config::{Bytes, Config};
-use terrace_engine::{Engine, IndexDef, Isolation, Lock, Parts, Table, TableDef, Txn};
 use terrace_sim::{SimDisk, SimWorld};
 
 /// As docs/from-innodb.md has it.

@@ -7,8 +7,17 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use terrace_engine::Access;
+use terrace_engine::Engine;
+use terrace_engine::IndexDef;
+use terrace_engine::Isolation;
+use terrace_engine::Lock;
+use terrace_engine::Parts;
+use terrace_engine::Seek;
+use terrace_engine::Table;
+use terrace_engine::TableDef;
+use terrace_engine::Txn;
 use terrace_engine::config::{Bytes, Config};
-use terrace_engine::{Access, Engine, IndexDef, Isolation, Lock, Parts, Seek, Table, TableDef, Txn};
 use terrace_io::real::{disk::RealDisk, world};
 
 /// Counts what is allocated.

@@ -3,9 +3,15 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use terrace_engine::Engine;
+use terrace_engine::Error;
+use terrace_engine::IndexDef;
+use terrace_engine::Isolation;
+use terrace_engine::Lock;
+use terrace_engine::Parts;
+use terrace_engine::TableDef;
 use terrace_engine::config::{Bytes, Config};
 use terrace_engine::copy::BackgroundCopy;
-use terrace_engine::{Engine, Error, IndexDef, Isolation, Lock, Parts, TableDef};
 use terrace_io::World;
 use terrace_io::clock::Nanos;
 use terrace_io::disk::Disk;

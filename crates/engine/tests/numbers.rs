@@ -1,8 +1,9 @@
 //! Numbers of transactions are reserved in the superblock, by one of those who need them: the others don't write it, too.
 
 use std::sync::{Arc, Barrier};
+use terrace_engine::Engine;
+use terrace_engine::Parts;
 use terrace_engine::config::{Bytes, Config};
-use terrace_engine::{Engine, Parts};
 use terrace_io::disk::Class;
 use terrace_sim::{SimDisk, SimWorld};
 

@@ -8,11 +8,23 @@ mod kit;
 use kit::Machine;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use terrace_engine::check::Verdict;
-use terrace_engine::{
-    Access, Cursor, Engine, Entry, Error, IndexDef, Isolation, Lock, PartFilter, Row, Savepoint, Seek, Span,
-    Table, TableDef, Txn,
-};
+use terrace_engine::Access;
+use terrace_engine::Cursor;
+use terrace_engine::Engine;
+use terrace_engine::Entry;
+use terrace_engine::Error;
+use terrace_engine::IndexDef;
+use terrace_engine::Isolation;
+use terrace_engine::Lock;
+use terrace_engine::PartFilter;
+use terrace_engine::Row;
+use terrace_engine::Savepoint;
+use terrace_engine::Seek;
+use terrace_engine::Span;
+use terrace_engine::Table;
+use terrace_engine::TableDef;
+use terrace_engine::Txn;
+use terrace_engine::offline::check::Verdict;
 use terrace_io::random::Random;
 
 type Model = BTreeMap<u64, Vec<u8>>;

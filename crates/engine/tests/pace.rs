@@ -8,8 +8,12 @@ use kit::Machine;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use terrace_engine::Engine;
+use terrace_engine::Error;
+use terrace_engine::Isolation;
+use terrace_engine::Lock;
+use terrace_engine::Table;
 use terrace_engine::config::{Bytes, Config};
-use terrace_engine::{Engine, Error, Isolation, Lock, Table};
 use terrace_io::store::Purpose;
 use terrace_tier::ablation::{Mechanism, Without};
 use terrace_tier::objects::object::codec::Codec;
@@ -488,7 +492,7 @@ fn large_values_of_a_build_leave_small_writers_their_slots_as_well() {
 fn a_build_that_need_not_give_way_takes_their_slots_and_is_the_same() {
     let _one = kit::alone();
     for (rows, within) in [(SMALL, false), (LARGE[0], false), (LARGE[1], false), (LARGE[1], true)] {
-        let rig = Rig::without(Mechanism::GiveWay, 1, 50_000_000, Bytes(32 << 20), Bytes(32 << 20));
+        let rig = Rig::without(Mechanism::BulkThrottle, 1, 50_000_000, Bytes(32 << 20), Bytes(32 << 20));
         let (least, waits) = beside_a_build_in(&rig, rows, within);
         println!("{rows:?}, within {within}: {least} slots free at the least, {waits} waits");
         // Values that are logged take slots only as they are flushed; small writers wait for them all the same.

@@ -6,8 +6,11 @@ mod kit;
 use kit::Machine;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use terrace_engine::Engine;
+use terrace_engine::Error;
+use terrace_engine::Isolation;
+use terrace_engine::Lock;
 use terrace_engine::config::Config;
-use terrace_engine::{Engine, Error, Isolation, Lock};
 use terrace_io::disk::{Class, Disk};
 use terrace_sim::SimDisk;
 

@@ -6,7 +6,15 @@ mod kit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use terrace_engine::{Access, Engine, Entry, Error, Isolation, Lock, Seek, Table, Txn};
+use terrace_engine::Access;
+use terrace_engine::Engine;
+use terrace_engine::Entry;
+use terrace_engine::Error;
+use terrace_engine::Isolation;
+use terrace_engine::Lock;
+use terrace_engine::Seek;
+use terrace_engine::Table;
+use terrace_engine::Txn;
 
 const KEYS: u64 = 48;
 

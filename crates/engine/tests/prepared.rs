@@ -5,8 +5,14 @@ mod kit;
 use kit::Machine;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use terrace_engine::Engine;
+use terrace_engine::Error;
+use terrace_engine::IndexDef;
+use terrace_engine::Isolation;
+use terrace_engine::Lock;
+use terrace_engine::Table;
+use terrace_engine::TableDef;
 use terrace_engine::config::Config;
-use terrace_engine::{Engine, Error, IndexDef, Isolation, Lock, Table, TableDef};
 use terrace_tier::redo::{LogRoom, Urgency};
 
 const XID: &[u8] = b"xid";

@@ -6,8 +6,16 @@ use kit::slow::Slow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use terrace_engine::Engine;
+use terrace_engine::Entry;
+use terrace_engine::Isolation;
+use terrace_engine::Lock;
+use terrace_engine::Parts;
+use terrace_engine::Row;
+use terrace_engine::Table;
+use terrace_engine::Txn;
 use terrace_engine::config::{Bytes, Config};
-use terrace_engine::{Engine, Entry, Isolation, Lock, Parts, Row, Table, Txn, planted};
+use terrace_engine::planted;
 use terrace_sim::SimWorld;
 
 const ROWS: u32 = 30_000;

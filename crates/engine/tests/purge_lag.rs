@@ -6,8 +6,10 @@ mod kit;
 use kit::Machine;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use terrace_engine::Engine;
+use terrace_engine::Isolation;
+use terrace_engine::Table;
 use terrace_engine::config::Config;
-use terrace_engine::{Engine, Isolation, Table};
 
 const ROWS: u64 = 50;
 const LAG_MAX: u64 = 2000;

@@ -3,10 +3,16 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
-use terrace_engine::adopt::{Adoption, Lost};
+use terrace_engine::Engine;
+use terrace_engine::Error;
+use terrace_engine::IndexDef;
+use terrace_engine::Isolation;
+use terrace_engine::Lock;
+use terrace_engine::Parts;
+use terrace_engine::TableDef;
 use terrace_engine::config::{Bytes, Config};
-use terrace_engine::look::Look;
-use terrace_engine::{Engine, Error, IndexDef, Isolation, Lock, Parts, TableDef};
+use terrace_engine::offline::adopt::{Adoption, Lost};
+use terrace_engine::offline::instance::Look;
 use terrace_sim::{SimDisk, SimStore, SimWorld, Snapshot};
 
 const ROWS: u8 = 200;

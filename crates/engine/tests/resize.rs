@@ -1,9 +1,14 @@
 //! Memory becomes less while the engine keeps pages for as long as it is open.
 
 use std::sync::Arc;
+use terrace_engine::Engine;
+use terrace_engine::IndexDef;
+use terrace_engine::Isolation;
+use terrace_engine::Lock;
+use terrace_engine::Parts;
+use terrace_engine::TableDef;
 use terrace_engine::config::{Bytes, Config};
 use terrace_engine::resize::Size;
-use terrace_engine::{Engine, IndexDef, Isolation, Lock, Parts, TableDef};
 use terrace_sim::SimWorld;
 
 /// Each stream of undo keeps its last page, and a stream that is idle kept it where it was: one in the frames to be given up

@@ -8,7 +8,12 @@ mod kit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use terrace_engine::{Entry, Error, Isolation, Lock, Table, Txn};
+use terrace_engine::Entry;
+use terrace_engine::Error;
+use terrace_engine::Isolation;
+use terrace_engine::Lock;
+use terrace_engine::Table;
+use terrace_engine::Txn;
 
 fn entry_key(key: u64) -> Vec<u8> {
     [&b"value"[..], &key.to_be_bytes()].concat()

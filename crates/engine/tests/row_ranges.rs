@@ -6,8 +6,15 @@ mod kit;
 use kit::Machine;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use terrace_engine::Access;
+use terrace_engine::Engine;
+use terrace_engine::Error;
+use terrace_engine::Isolation;
+use terrace_engine::Lock;
+use terrace_engine::Seek;
+use terrace_engine::Table;
+use terrace_engine::Txn;
 use terrace_engine::config::Config;
-use terrace_engine::{Access, Engine, Error, Isolation, Lock, Seek, Table, Txn};
 use terrace_io::random::Random;
 
 struct Rig {

@@ -6,10 +6,20 @@ use kit::slow::Slow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use terrace_engine::Access;
+use terrace_engine::Engine;
+use terrace_engine::Entry;
+use terrace_engine::IndexDef;
+use terrace_engine::Isolation;
+use terrace_engine::KeyChange;
+use terrace_engine::Lock;
+use terrace_engine::Parts;
+use terrace_engine::Row;
+use terrace_engine::Seek;
+use terrace_engine::Table;
+use terrace_engine::TableDef;
+use terrace_engine::Txn;
 use terrace_engine::config::{Bytes, Config};
-use terrace_engine::{
-    Access, Engine, Entry, IndexDef, Isolation, KeyChange, Lock, Parts, Row, Seek, Table, TableDef, Txn,
-};
 use terrace_sim::SimWorld;
 use terrace_tier::ablation::{Mechanism, Without};
 

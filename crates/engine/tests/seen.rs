@@ -1,8 +1,12 @@
 //! What is to be seen of an instance: what requests to the store cost a month, by what they are lately.
 
+use terrace_engine::Engine;
+use terrace_engine::IndexDef;
+use terrace_engine::Isolation;
+use terrace_engine::Parts;
+use terrace_engine::TableDef;
 use terrace_engine::config::{Bytes, Config};
-use terrace_engine::seen::Value;
-use terrace_engine::{Engine, IndexDef, Isolation, Parts, TableDef};
+use terrace_engine::info_tables::Value;
 use terrace_sim::SimWorld;
 
 const SECOND: u64 = 1_000_000_000;

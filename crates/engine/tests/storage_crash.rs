@@ -5,10 +5,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use terrace_engine::btree::Tree;
+use terrace_engine::Error;
+use terrace_engine::Size;
 use terrace_engine::config::{Bytes, Config};
 use terrace_engine::storage::{Parts, Storage};
-use terrace_engine::{Error, Size};
+use terrace_engine::tree::Tree;
 use terrace_io::random::Random;
 use terrace_sim::{SimDisk, SimWorld};
 use terrace_tier::page::SpaceId;

@@ -2,9 +2,15 @@
 //! works near, puts nothing, says why, and goes on when its store is back; also where it has no object yet.
 
 use std::sync::Arc;
+use terrace_engine::Engine;
+use terrace_engine::Error;
+use terrace_engine::IndexDef;
+use terrace_engine::Isolation;
+use terrace_engine::Lock;
+use terrace_engine::Parts;
+use terrace_engine::TableDef;
 use terrace_engine::config::{Bytes, Config};
-use terrace_engine::look::Look;
-use terrace_engine::{Engine, Error, IndexDef, Isolation, Lock, Parts, TableDef};
+use terrace_engine::offline::instance::Look;
 use terrace_io::disk::Disk;
 use terrace_sim::{SimDisk, SimStore, SimWorld};
 

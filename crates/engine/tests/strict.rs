@@ -4,7 +4,16 @@ mod kit;
 
 use kit::small::Rig;
 use std::sync::Arc;
-use terrace_engine::{Access, Cursor, Error, IndexDef, Isolation, Lock, Seek, Table, TableDef, Txn};
+use terrace_engine::Access;
+use terrace_engine::Cursor;
+use terrace_engine::Error;
+use terrace_engine::IndexDef;
+use terrace_engine::Isolation;
+use terrace_engine::Lock;
+use terrace_engine::Seek;
+use terrace_engine::Table;
+use terrace_engine::TableDef;
+use terrace_engine::Txn;
 
 const ROWS: u64 = 100;
 

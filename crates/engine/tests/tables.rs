@@ -2,8 +2,13 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use terrace_engine::Engine;
+use terrace_engine::Error;
+use terrace_engine::IndexDef;
+use terrace_engine::Isolation;
+use terrace_engine::Parts;
+use terrace_engine::TableDef;
 use terrace_engine::config::{Bytes, Config};
-use terrace_engine::{Engine, Error, IndexDef, Isolation, Parts, TableDef};
 use terrace_io::real::{disk::RealDisk, world};
 
 struct Rig {

@@ -4,9 +4,15 @@ mod kit;
 
 use kit::Machine;
 use std::sync::Arc;
-use terrace_engine::check::Verdict;
+use terrace_engine::Engine;
+use terrace_engine::Entry;
+use terrace_engine::Error;
+use terrace_engine::IndexDef;
+use terrace_engine::Isolation;
+use terrace_engine::Lock;
+use terrace_engine::TableDef;
+use terrace_engine::offline::check::Verdict;
 use terrace_engine::row::HEAD;
-use terrace_engine::{Engine, Entry, Error, IndexDef, Isolation, Lock, TableDef};
 
 const TABLES: [&str; 4] = ["db/t#P#p0", "db/t#P#p1", "db/t#P#p2", "db/other"];
 const PARTITIONS: &[&str] = TABLES.split_at(3).0;

@@ -6,8 +6,15 @@ mod kit;
 use kit::Machine;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use terrace_engine::Engine;
+use terrace_engine::Entry;
+use terrace_engine::Isolation;
+use terrace_engine::Lock;
+use terrace_engine::Row;
+use terrace_engine::Table;
+use terrace_engine::Txn;
 use terrace_engine::config::Config;
-use terrace_engine::{Engine, Entry, Isolation, Lock, Row, Table, Txn, planted};
+use terrace_engine::planted;
 use terrace_io::store::{ObjectStore, Purpose};
 use terrace_tier::address::ObjectKey;
 

@@ -6,7 +6,16 @@ mod kit;
 use kit::small::Rig;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use terrace_engine::{Access, Engine, Error, IndexDef, Isolation, Lock, Seek, Table, TableDef, Txn};
+use terrace_engine::Access;
+use terrace_engine::Engine;
+use terrace_engine::Error;
+use terrace_engine::IndexDef;
+use terrace_engine::Isolation;
+use terrace_engine::Lock;
+use terrace_engine::Seek;
+use terrace_engine::Table;
+use terrace_engine::TableDef;
+use terrace_engine::Txn;
 use terrace_io::random::Random;
 use terrace_sim::SimWorld;
 

@@ -7,8 +7,13 @@ use kit::Machine;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use terrace_engine::Access;
+use terrace_engine::Engine;
+use terrace_engine::Isolation;
+use terrace_engine::Lock;
+use terrace_engine::Seek;
+use terrace_engine::Table;
 use terrace_engine::config::{Bytes, Config};
-use terrace_engine::{Access, Engine, Isolation, Lock, Seek, Table};
 use terrace_io::random::Random;
 use terrace_tier::ablation::{Mechanism, Without};
 
@@ -30,7 +35,7 @@ const ELSEWHERE: [Mechanism; 7] = [
     Mechanism::SharedMisses,
     Mechanism::Deferral,
     Mechanism::LockOrder,
-    Mechanism::GiveWay,
+    Mechanism::BulkThrottle,
     Mechanism::SingleFlight,
     Mechanism::VectoredReads,
     Mechanism::KeptCopies,

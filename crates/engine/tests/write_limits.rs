@@ -2,9 +2,15 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use terrace_engine::Engine;
+use terrace_engine::IndexDef;
+use terrace_engine::Isolation;
+use terrace_engine::Parts;
+use terrace_engine::Table;
+use terrace_engine::TableDef;
+use terrace_engine::WritesSeen;
 use terrace_engine::catalog::rules::TableRules;
 use terrace_engine::config::{Bytes, Config};
-use terrace_engine::{Engine, IndexDef, Isolation, Parts, Table, TableDef, WritesSeen};
 use terrace_sim::{SimStore, SimWorld};
 use terrace_tier::limits::quota::{Limit, TableRule};
 use terrace_tier::objects::object::codec::Codec;

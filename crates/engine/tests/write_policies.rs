@@ -6,11 +6,15 @@ mod kit;
 use kit::Machine;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use terrace_engine::Engine;
+use terrace_engine::Error;
+use terrace_engine::Isolation;
+use terrace_engine::Lock;
+use terrace_engine::Table;
 use terrace_engine::catalog::rules::{TableRule, TableRules, WritePolicy};
-use terrace_engine::check::Verdict;
 use terrace_engine::config::{Bytes, Config};
-use terrace_engine::seen::Value;
-use terrace_engine::{Engine, Error, Isolation, Lock, Table};
+use terrace_engine::info_tables::Value;
+use terrace_engine::offline::check::Verdict;
 
 type Model = BTreeMap<u64, u64>;
 

@@ -12,8 +12,12 @@ use crate::row::{TerraceEntry, TerraceSpan, with_entries, with_row};
 use crate::rules::{TerraceRules, said_by};
 use crate::transaction::TerraceTxn;
 use std::ffi::c_void;
+use terrace_engine::Alteration;
+use terrace_engine::Entry;
+use terrace_engine::IndexDef;
+use terrace_engine::NewIndex;
+use terrace_engine::Side;
 use terrace_engine::catalog::TableOptions;
-use terrace_engine::{Alteration, Entry, IndexDef, NewIndex, Side};
 
 /// A table's change under way. Freed by `terrace_alter_close`; without a commit the table stays as it was.
 pub struct TerraceAlter {

@@ -3,7 +3,8 @@
 use crate::error::{Code, guard};
 use crate::transaction::TerraceTxn;
 use std::sync::Arc;
-use terrace_engine::{Cancel, CancelScope};
+use terrace_engine::Cancel;
+use terrace_engine::CancelScope;
 
 /// Ends waits from another thread: a transaction's, or those of a thread that says for how long. Freed by `terrace_cancel_close`.
 pub struct TerraceCancel {

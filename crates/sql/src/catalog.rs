@@ -6,8 +6,10 @@ use crate::error::{Code, Fault, Result, guard};
 use std::ffi::c_void;
 use std::ops::Bound;
 use std::sync::Arc;
+use terrace_engine::IndexDef;
+use terrace_engine::Table;
+use terrace_engine::TableDef;
 use terrace_engine::catalog::Codec;
-use terrace_engine::{IndexDef, Table, TableDef};
 use terrace_tier::page::PAGE_SIZE;
 
 /// An open table. Freed by `terrace_table_close`.

@@ -15,7 +15,11 @@ pub(crate) use fill::append_row;
 use std::cell::RefCell;
 use std::ffi::c_void;
 use std::ops::{Deref, DerefMut};
-use terrace_engine::{Access, Account, Buffers, Cursor, Lock};
+use terrace_engine::Access;
+use terrace_engine::Account;
+use terrace_engine::Buffers;
+use terrace_engine::Cursor;
+use terrace_engine::Lock;
 
 /// A position in one index. Freed by `terrace_cursor_close`, before its transaction.
 pub struct TerraceCursor {

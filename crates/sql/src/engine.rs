@@ -6,9 +6,14 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use terrace::open::{self, Listener};
+use terrace_engine::Engine;
+use terrace_engine::Error;
+use terrace_engine::Size;
+use terrace_engine::Ticket;
+use terrace_engine::Trouble;
+use terrace_engine::Txn;
 use terrace_engine::config::Bytes;
-use terrace_engine::counted::Rows;
-use terrace_engine::{Engine, Error, Size, Ticket, Trouble, Txn};
+use terrace_engine::row_counters::Rows;
 
 /// An open engine. Freed by `terrace_engine_close`.
 pub struct TerraceEngine {

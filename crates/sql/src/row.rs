@@ -4,7 +4,10 @@ use crate::bytes::TerraceBytes;
 use crate::catalog::TerraceTable;
 use crate::error::{Code, Fault, Result, guard};
 use crate::transaction::{TerraceTxn, lock_of};
-use terrace_engine::{Entry, KeyChange, Row, Span};
+use terrace_engine::Entry;
+use terrace_engine::KeyChange;
+use terrace_engine::Row;
+use terrace_engine::Span;
 
 /// An entry of a secondary index.
 #[repr(C)]

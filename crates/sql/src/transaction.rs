@@ -5,7 +5,11 @@ use crate::engine::{Prepared, TerraceEngine, Waiting};
 use crate::error::{Code, Fault, Result, guard};
 use std::ffi::c_void;
 use std::sync::Arc;
-use terrace_engine::{Isolation, Lock, Savepoint, Ticket, Txn};
+use terrace_engine::Isolation;
+use terrace_engine::Lock;
+use terrace_engine::Savepoint;
+use terrace_engine::Ticket;
+use terrace_engine::Txn;
 
 /// Where the numbers that the server sees begin.
 const NUMBERS: u64 = 1 << 48;

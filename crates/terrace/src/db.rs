@@ -21,7 +21,10 @@ use std::fmt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use terrace_engine::{Engine, IndexDef, Table, TableDef};
+use terrace_engine::Engine;
+use terrace_engine::IndexDef;
+use terrace_engine::Table;
+use terrace_engine::TableDef;
 use terrace_io::sched::{Event, Step, Worker};
 
 /// Properties of a table that is a tree.

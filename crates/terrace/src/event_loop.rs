@@ -14,7 +14,8 @@ use crate::db::{Db, InUse, Inner};
 use crate::error::{Error, ErrorKind, Result};
 use crate::read;
 use std::sync::Arc;
-use terrace_engine::{Lock, Txn};
+use terrace_engine::Lock;
+use terrace_engine::Txn;
 use terrace_io::observe;
 
 /// What [`Tree::try_get`](crate::Tree::try_get) can say at once.

@@ -11,8 +11,11 @@ pub use devices::Seen;
 pub use metrics::Listener;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use terrace_engine::Config;
+use terrace_engine::Error;
+use terrace_engine::Parts;
+use terrace_engine::Result;
 use terrace_engine::cold::MEMORY_MIN;
-use terrace_engine::{Config, Error, Parts, Result};
 use terrace_io::emulate::{PROFILES, Profile};
 use toml::{Table, Value};
 

@@ -9,7 +9,11 @@ use std::cmp::Ordering;
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
-use terrace_engine::{Access, Cursor, Lock, Seek, Txn};
+use terrace_engine::Access;
+use terrace_engine::Cursor;
+use terrace_engine::Lock;
+use terrace_engine::Seek;
+use terrace_engine::Txn;
 
 /// The keys of a range.
 pub(crate) struct Bounds {

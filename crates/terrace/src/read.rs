@@ -1,7 +1,9 @@
 //! Reads that trees, transactions and snapshots share.
 
 use crate::error::Result;
-use terrace_engine::{Lock, Table, Txn};
+use terrace_engine::Lock;
+use terrace_engine::Table;
+use terrace_engine::Txn;
 
 /// Keys that [`multi_get`] asks for at a time.
 const TOGETHER: usize = 64;

@@ -8,7 +8,8 @@ use crate::read;
 use crate::tree::Tree;
 use std::ops::RangeBounds;
 use std::sync::Arc;
-use terrace_engine::{Lock, Txn};
+use terrace_engine::Lock;
+use terrace_engine::Txn;
 
 /// A consistent state of all trees, to read from any thread. While it exists, the versions that it sees are kept.
 ///

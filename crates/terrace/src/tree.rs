@@ -9,7 +9,8 @@ use crate::txn;
 use std::fmt;
 use std::ops::RangeBounds;
 use std::sync::Arc;
-use terrace_engine::{Lock, Txn};
+use terrace_engine::Lock;
+use terrace_engine::Txn;
 
 /// An ordered map of byte keys to byte values, durable. Clones are handles of the same one, for any thread.
 ///

@@ -10,7 +10,12 @@ use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::ops::RangeBounds;
 use std::sync::Arc;
-use terrace_engine::{Access, Error as EngineError, Lock, Seek, Table, Txn as EngineTxn};
+use terrace_engine::Access;
+use terrace_engine::Error as EngineError;
+use terrace_engine::Lock;
+use terrace_engine::Seek;
+use terrace_engine::Table;
+use terrace_engine::Txn as EngineTxn;
 
 /// Keys that a range delete marks at a time.
 const DELETED_TOGETHER: usize = 256;

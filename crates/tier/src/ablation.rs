@@ -24,7 +24,7 @@ pub enum Mechanism {
     /// A free row lock goes to the waiting transaction for which most others wait.
     LockOrder,
     /// Bulk builds leave slots to small writers when they run low.
-    GiveWay,
+    BulkThrottle,
     /// Single-flight loads: a reader of a page that another thread is fetching waits for it. Without: it reads the page too, and
     /// then waits.
     SingleFlight,
@@ -47,7 +47,7 @@ impl Mechanism {
         ("pacing", Pacing),
         ("patches", Patches),
         ("lock-order", LockOrder),
-        ("give-way", GiveWay),
+        ("give-way", BulkThrottle),
         ("single-flight", SingleFlight),
         ("kept-copies", KeptCopies),
         ("vectored-reads", VectoredReads),

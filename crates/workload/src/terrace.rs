@@ -2,8 +2,18 @@
 
 use crate::{Result, Store};
 use std::sync::Arc;
+use terrace_engine::Access;
+use terrace_engine::Engine;
+use terrace_engine::Error;
+use terrace_engine::IndexDef;
+use terrace_engine::Isolation;
+use terrace_engine::Lock;
+use terrace_engine::Parts;
+use terrace_engine::Seek;
+use terrace_engine::Table;
+use terrace_engine::TableDef;
+use terrace_engine::Txn;
 use terrace_engine::config::Config;
-use terrace_engine::{Access, Engine, Error, IndexDef, Isolation, Lock, Parts, Seek, Table, TableDef, Txn};
 
 pub struct Terrace {
     pub engine: Arc<Engine>,

@@ -11,14 +11,14 @@
 use super::load::Load;
 use super::steps::Tell;
 use super::{Alteration, Built};
-use crate::apart::{self, Row};
-use crate::btree::overflow::{self, Way};
-use crate::btree::{MAX_KEY, modify};
 use crate::error::{Error, Result};
+use crate::off_page::{self, Row};
 use crate::row::{self, Head};
 use crate::table::{Table, TableDef};
+use crate::tree::overflow::{self, Way};
+use crate::tree::{MAX_KEY, modify};
 use crate::txn::rows::Entry;
-use crate::txn::rows::apart::lay_out;
+use crate::txn::rows::off_page::lay_out;
 use crate::undo::RollPtr;
 use std::sync::Arc;
 use terrace_tier::memory::pool::Access;
@@ -110,7 +110,7 @@ impl Alteration {
         let tree = self.rebuilt()?.table.tree(0)?;
         let larges = tree.get(key, Access::Normal, |value| {
             let (head, rest) = value.and_then(Head::decode)?;
-            if head.in_leaf() { Some(Default::default()) } else { apart::larges(head, rest) }
+            if head.in_leaf() { Some(Default::default()) } else { off_page::larges(head, rest) }
         })?;
         let (Some(larges), true) = (larges, tree.remove(key)?) else {
             let name = self.table.name();

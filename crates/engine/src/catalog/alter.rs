@@ -3,9 +3,9 @@
 use super::definition::{GROUP, Member, encode_group};
 use super::rules::{self, TableRules};
 use super::{Catalog, Codec, Known, encode};
-use crate::btree::Tree;
 use crate::error::{Error, Result};
 use crate::table::{Table, TableDef};
+use crate::tree::Tree;
 use std::sync::Arc;
 use terrace_tier::page::SpaceId;
 

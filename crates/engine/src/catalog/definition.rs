@@ -13,7 +13,7 @@
 use hashbrown::HashMap;
 
 /// What one entry holds at most.
-pub const ENTRY_MAX: usize = crate::btree::MAX_INLINE_VALUE;
+pub const ENTRY_MAX: usize = crate::tree::MAX_INLINE_VALUE;
 
 /// No definition starts so: a name is not that long.
 const MARK: [u8; 2] = [0xff; 2];

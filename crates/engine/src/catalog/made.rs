@@ -3,9 +3,9 @@
 //! What fails before that leaves them abandoned: who called drops their spaces (`Core::drop_abandoned`). After a crash the next start does.
 
 use super::Catalog;
-use crate::btree::Tree;
 use crate::error::Result;
 use crate::table::{Table, TableDef};
+use crate::tree::Tree;
 use std::sync::Arc;
 use terrace_tier::page::SpaceId;
 use terrace_tier::redo::Urgency;

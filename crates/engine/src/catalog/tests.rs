@@ -1,6 +1,8 @@
 use super::*;
+use crate::Engine;
+use crate::IndexDef;
+use crate::Parts;
 use crate::config::{Bytes, Config};
-use crate::{Engine, IndexDef, Parts};
 use terrace_sim::SimWorld;
 
 /// Between finding an id's name and opening the table of that name, the name may have become another's: undo of one is

@@ -2,9 +2,9 @@
 
 use super::made::Made;
 use super::{Catalog, Known};
-use crate::btree::Tree;
 use crate::error::{Error, Result};
 use crate::table::Table;
+use crate::tree::Tree;
 use std::sync::Arc;
 use terrace_tier::page::SpaceId;
 

@@ -1,13 +1,13 @@
 //! Single blocks, records and values.
 
 use super::{Sample, sample, sized};
-use crate::apart::{self, Span};
-use crate::btree::overflow::{Large, Placed};
 use crate::catalog;
 use crate::log::block::{self, BLOCK, BlockHeader, PAYLOAD};
 use crate::log::record::{self, Decoded, RecordHeader};
+use crate::off_page::{self, Span};
 use crate::row::{self, Head};
 use crate::superblock::{COPY, Superblock, VERSION};
+use crate::tree::overflow::{Large, Placed};
 use crate::undo::RollPtr;
 use crate::undo::chains;
 use crate::undo::record::{self as undo, Body, Change, Record, State};
@@ -224,9 +224,9 @@ pub fn row_samples() -> Vec<Sample> {
     let values = [vec![], vec![3, 4, 9, 10]].map(|pages| {
         let placed = Placed { large, pages };
         let parts =
-            apart::encode(&[7; 1000], &[span(20), span(400)], &[placed.clone(), placed.clone()], 2000);
+            off_page::encode(&[7; 1000], &[span(20), span(400)], &[placed.clone(), placed.clone()], 2000);
         let parts = row::value(Head { flags: row::APART, ..head }, &parts);
-        [row::value(head, &apart::encode_whole(&placed)), parts]
+        [row::value(head, &off_page::encode_whole(&placed)), parts]
     });
     std::iter::once(entry).chain(values.into_iter().flatten()).map(|bytes| sample(bytes, (1, 1))).collect()
 }
@@ -235,13 +235,13 @@ pub fn row(bytes: &[u8]) {
     let Some((head, rest)) = Head::decode(bytes) else { return };
     let again = if row::head_len(bytes) < row::HEAD { row::old_value(rest) } else { row::value(head, rest) };
     assert!(again[1..] == bytes[1..] && head.txn < 1 << 48);
-    let _ = (head.roll.page(), head.roll.at(), apart::kept(rest, rest));
-    let (larges, placed) = (apart::larges(head, rest), apart::placed(head, rest).unwrap_or_default());
+    let _ = (head.roll.page(), head.roll.at(), off_page::kept(rest, rest));
+    let (larges, placed) = (off_page::larges(head, rest), off_page::placed(head, rest).unwrap_or_default());
     for (at, one) in placed.iter().enumerate() {
         assert!(larges.as_ref().is_some_and(|larges| larges[at] == one.large));
         assert!(one.pages.is_empty() || one.pages.len() == one.large.pages() as usize);
     }
-    if let Some((parts, body)) = apart::decode(rest) {
+    if let Some((parts, body)) = off_page::decode(rest) {
         let mut from = 0;
         for part in parts {
             let _ = &body[from..part.at as usize];

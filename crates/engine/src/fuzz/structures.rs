@@ -2,15 +2,15 @@
 
 use super::parts::{a_superblock, records, reseal, undo_bodies};
 use super::{Sample, of_pages, sample, sized};
-use crate::btree::node::Node;
-use crate::btree::overflow::{self, Large, Placed, Way};
-use crate::btree::{Cursor, Seek, Tree};
 use crate::error::{Error, Kind};
 use crate::log::block::{self, BLOCK, BlockHeader};
 use crate::log::file_name;
 use crate::recovery::cut;
 use crate::storage::open_logs;
 use crate::superblock::{COPY, Superblock};
+use crate::tree::node::Node;
+use crate::tree::overflow::{self, Large, Placed, Way};
+use crate::tree::{Cursor, Seek, Tree};
 use crate::undo::record::{self, Record};
 use crate::undo::stream::{self, Mark, Streams};
 use std::ops::Bound;

@@ -60,9 +60,9 @@ fn volumes() {
 
 // --- what they found: each input ran on for ever, panicked, or was taken for sound --------------
 
-use crate::btree::node;
 use crate::space;
 use crate::superblock::Superblock;
+use crate::tree::node;
 use crate::undo::record;
 use terrace_tier::page::PAGE_SIZE;
 

@@ -5,13 +5,19 @@
 //! meets bytes that are intact everywhere and make sense nowhere.
 
 use super::{Sample, sample};
+use crate::Access;
+use crate::Engine;
+use crate::IndexDef;
+use crate::Isolation;
+use crate::Lock;
+use crate::Seek;
+use crate::TableDef;
 use crate::config::{Bytes, Config};
 use crate::error::{Error, Kind};
 use crate::log::block::BLOCK;
 use crate::log::file_name;
 use crate::storage::Parts;
 use crate::superblock::{self, COPY};
-use crate::{Access, Engine, IndexDef, Isolation, Lock, Seek, TableDef};
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 use terrace_io::AlignedBuf;

@@ -1,6 +1,6 @@
 //! A log record: what one mini-transaction did to one page.
 //!
-//! `what · gap · back · rest · space · page · ops`: a header of numbers of variable length (`crate::number`), and the ops.
+//! `what · gap · back · rest · space · page · ops`: a header of numbers of variable length (`crate::varint`), and the ops.
 //!
 //! * what: the length of the ops times eight, and bits that say which of the next three are there: those that are not 0.
 //! * gap: how far the record's own first GLSN lies from where the partition's record before it ended. What that is for the first
@@ -16,7 +16,7 @@
 //! A record has no checksum of its own: it is only ever read out of intact blocks of one epoch that
 //! follow each other.
 
-use crate::number::{self, NoNumber, Numbers};
+use crate::varint::{self, NoNumber, Numbers};
 use terrace_tier::page::{Glsn, PageId, SpaceId};
 use terrace_tier::redo::record_bound;
 
@@ -109,13 +109,13 @@ pub fn pass(records: &[u8], at: usize, after: Glsn) -> (usize, Glsn) {
 
 /// Takes the header at the start of `bytes`.
 fn header(bytes: &mut &[u8], after: Glsn) -> Result<RecordHeader, NoNumber> {
-    let what = number::take(bytes)?;
+    let what = varint::take(bytes)?;
     let mut there = |bit: u64| match what & bit {
         0 => Ok(0),
-        _ => number::take(bytes).and_then(|n| if n > 0 { Ok(n) } else { Err(NoNumber::Nonsense) }),
+        _ => varint::take(bytes).and_then(|n| if n > 0 { Ok(n) } else { Err(NoNumber::Nonsense) }),
     };
     let (gap, back, rest) = (there(HAS_GAP)?, there(HAS_BACK)?, there(HAS_REST)?);
-    let (space, page) = (small(number::take(bytes)?)?, small(number::take(bytes)?)?);
+    let (space, page) = (small(varint::take(bytes)?)?, small(varint::take(bytes)?)?);
     let ops_len = small(what >> BITS)?;
     let length = back.checked_add(share(ops_len as usize)).and_then(|n| n.checked_add(rest));
     let own = after.checked_add(gap).ok_or(NoNumber::Nonsense)?;

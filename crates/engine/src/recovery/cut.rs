@@ -8,7 +8,7 @@
 use super::scan::{Place, Stream};
 use crate::error::Error;
 use crate::log::record::RecordHeader;
-use crate::log::{PartitionStart, former};
+use crate::log::{PartitionStart, legacy_format};
 use crate::planted;
 use crate::superblock::Superblock;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ type Held = (RecordHeader, Vec<u8>, Place);
 
 /// Reads the log from the superblock's checkpoint to its end; `each` gets the records in GLSN order.
 pub fn replay(superblock: &Superblock, files: &[Arc<dyn File>], each: &mut Each<'_>) -> Result<Found, Error> {
-    former::refuse(superblock, files)?;
+    legacy_format::refuse(superblock, files)?;
     let mut streams: Vec<Stream<'_>> =
         files.iter().enumerate().map(|(i, file)| Stream::new(superblock, i, file.clone())).collect();
     let mut at = superblock.checkpoint;

@@ -4,7 +4,9 @@
 //! forgotten. They gave up their room when they were freed, and there may be none for them any more.
 
 use super::pending::Pending;
-use crate::{planted, space, trouble};
+use crate::planted;
+use crate::space;
+use crate::trouble;
 use std::sync::Arc;
 use terrace_io::lock::{Mutex, Mutexes};
 use terrace_io::sched::{Event, Step, Worker};

@@ -11,9 +11,9 @@
 //! Latches: the header, then homes in the order of their numbers, then the page that is taken, which may have been a tree's: whoever
 //! still comes to it finds it free and waits for nothing while holding it.
 
-use super::still::Inside;
+use super::structure_freeze::Inside;
 use super::{HEADER_PAGE, ROOT_PAGE, Ready, Space, SpaceCounts, at, bits};
-use crate::btree::error::{Result, TreeError};
+use crate::tree::error::{Result, TreeError};
 use smallvec::SmallVec;
 use std::ops::Range;
 use terrace_io::clock::Nanos;

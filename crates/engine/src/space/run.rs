@@ -8,8 +8,8 @@
 //! makes it.
 
 use super::{ALLOCATION_FRAMES, ALLOCATION_LOG, Space, at, bits};
-use crate::btree::TreeError;
 use crate::error::Result;
+use crate::tree::TreeError;
 use std::ops::Range;
 use terrace_tier::memory::mtr::Mtr;
 use terrace_tier::memory::pages::Freed;

@@ -1,7 +1,8 @@
 use super::*;
+use crate::Engine;
+use crate::Parts;
 use crate::config::{Bytes, Config};
-use crate::look::Look;
-use crate::{Engine, Parts};
+use crate::offline::instance::Look;
 use terrace_sim::{SimDisk, SimWorld};
 
 fn one() -> Superblock {

@@ -2,14 +2,14 @@
 //! of neighbours go together (`btree::run`): one latch, one mini-transaction, one look at the undo page for all.
 
 use super::{State, Txn};
-use crate::apart;
-use crate::btree::overflow::Large;
-use crate::btree::run::{Run, Step, Wanted};
-use crate::btree::{Hint, MAX_ENTRY, Spot, TreeError, edit};
 use crate::error::{Error, Result};
 use crate::lock::{InTheWay, Want};
+use crate::off_page;
 use crate::row::{self, DELETED, Head, TxnId};
 use crate::table::Table;
+use crate::tree::overflow::Large;
+use crate::tree::run::{Run, Step, Wanted};
+use crate::tree::{Hint, MAX_ENTRY, Spot, TreeError, edit};
 use crate::undo::RollPtr;
 use crate::undo::chains::{self, CHAINS_MAX};
 use crate::undo::record::{self, Body, Change, Record};
@@ -158,7 +158,7 @@ impl<'a, D: FnMut(usize, Option<(Head, &[u8])>) -> Result<Act<'a>>> Run for Chan
         let number_of_index = self.table.number(self.index);
         let parts = match parsed {
             Some((head, old)) if flags & row::APART != 0 && head.apart() && !head.deleted() && !marked => {
-                apart::kept(old, rest)
+                off_page::kept(old, rest)
             }
             _ => 0,
         };
@@ -178,7 +178,7 @@ impl<'a, D: FnMut(usize, Option<(Head, &[u8])>) -> Result<Act<'a>>> Run for Chan
         if let Some((head, rest)) = parsed.filter(|(head, _)| !head.deleted())
             && let Some(larges) = change.larges_dropped()
         {
-            let placed = apart::placed(head, rest).unwrap_or_default();
+            let placed = off_page::placed(head, rest).unwrap_or_default();
             let pages =
                 |large: &Large| placed.iter().find(|one| one.large == *large).map(|one| &one.pages[..]);
             let dropped = larges.iter().map(|large| (*large, pages(large).unwrap_or_default()));

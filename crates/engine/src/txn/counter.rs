@@ -2,10 +2,10 @@
 //! the values that it had here, one behind the other.
 
 use super::Txn;
-use crate::btree::MAX_KEY;
 use crate::error::Result;
 use crate::lock::Want;
 use crate::table::Table;
+use crate::tree::MAX_KEY;
 use std::sync::atomic::Ordering;
 
 /// Its name among those of the primary tree's rows: longer than any key.

@@ -6,20 +6,20 @@
 //! pages to give back, and afterwards the values to remove: each carries the Load record's place as its own, marked
 //! fresh, as an inserted one does.
 //!
-//! Going back comes to the Filled record first: values are removed one by one, for others may have put theirs beside
+//! DroppedSpaces back comes to the Filled record first: values are removed one by one, for others may have put theirs beside
 //! them by now. Then to the Extents, whose pages are the tree's own if the Load record says so.
 //!
 //! Locks: the transaction's state, over each of these mini-transactions. Latches: the root, the header, undo pages.
 
 use super::{State, Txn};
-use crate::btree::bulk::{Numbers, Whole};
-use crate::btree::{Cursor, Flow, Hint, Plan, Seek, Tree, TreeError};
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::lock::Want;
 use crate::row::{self, Head, TxnId};
 use crate::space::{Space, run};
 use crate::table::Table;
+use crate::tree::bulk::{Numbers, Whole};
+use crate::tree::{Cursor, Flow, Hint, Plan, Seek, Tree, TreeError};
 use crate::undo::RollPtr;
 use crate::undo::record::{self, Body, Record};
 use crate::undo::stream::{Stream, append_log};

@@ -1,6 +1,6 @@
 //! Where a transaction changed its trees last: its next change is often in the same leaf.
 
-use crate::btree::Hint;
+use crate::tree::Hint;
 use terrace_tier::page::SpaceId;
 
 /// Trees whose leaf is remembered.

@@ -16,11 +16,11 @@ pub mod trouble;
 
 use self::ahead::{Ahead, Fetcher};
 use super::history::{History, Past};
-use crate::btree::overflow::{self, Large};
-use crate::btree::{Flow, Hint, Plan, Tree, TreeError};
 use crate::core::{Core, PURGE_BATCH};
 use crate::error::{Error, Result};
 use crate::row::{Head, TxnId};
+use crate::tree::overflow::{self, Large};
+use crate::tree::{Flow, Hint, Plan, Tree, TreeError};
 use crate::undo::chains;
 use crate::undo::record::{Body, Change};
 use crate::undo::stream::Mark;

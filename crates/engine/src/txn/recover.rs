@@ -6,7 +6,7 @@
 
 use super::State;
 use super::history::{History, Past};
-use super::left::Left;
+use super::orphaned::Left;
 use crate::error::{Error, Result};
 use crate::undo::RollPtr;
 use crate::undo::record::{self, Body};

@@ -1,13 +1,13 @@
-//! Going back: records are undone from the last one, each together with its removal from the stream
+//! DroppedSpaces back: records are undone from the last one, each together with its removal from the stream
 //! in one mini-transaction. So a crash in mid-rollback leaves a shorter transaction to roll back.
 
 use super::{State, cancel, fill};
-use crate::apart;
-use crate::btree::overflow::{self, Large};
-use crate::btree::{Flow, Hint, MAX_ENTRY, Plan, Tree, TreeError};
 use crate::core::Core;
 use crate::error::{Error, Result};
+use crate::off_page;
 use crate::row::{self, Head, TxnId};
+use crate::tree::overflow::{self, Large};
+use crate::tree::{Flow, Hint, MAX_ENTRY, Plan, Tree, TreeError};
 use crate::undo::RollPtr;
 use crate::undo::record::{self, Body, Change};
 use crate::undo::shared::Shared;
@@ -177,7 +177,7 @@ impl Undoing<'_> {
         let mark = old.and_then(Head::decode).filter(|(head, _)| head.deleted() && head.txn != self.me);
         let larges = mark
             .filter(|_| self.change.index == 0)
-            .and_then(|(head, rest)| apart::larges(head, rest))
+            .and_then(|(head, rest)| off_page::larges(head, rest))
             .unwrap_or_default();
         // What not every reader sees, purge has still to come to.
         let goes = || mark.is_some_and(|(head, _)| core.ids.sees(core.ids.oldest_view(), head.txn));

@@ -3,25 +3,25 @@
 //! A row operation that fails undoes what it had done itself, so that the statement can go on with
 //! the next row.
 
-pub(crate) mod apart;
+mod batch;
 mod far;
 pub(crate) mod locking;
-mod several;
+pub(crate) mod off_page;
 
-pub use several::KeyChange;
+pub use batch::KeyChange;
 
 use super::change::Act;
 use super::{Lock, State, Txn};
-use crate::apart::{Hole, Larges, Row};
-use crate::btree::overflow::{self, By, Large};
-use crate::btree::{MAX_KEY, Tree, TreeError};
 use crate::error::{Error, Result};
 use crate::lock::{InTheWay, Mode, Want};
+use crate::off_page::{Hole, Larges, Row};
 use crate::row::{self, Head};
 use crate::table::Table;
+use crate::tree::overflow::{self, By, Large};
+use crate::tree::{MAX_KEY, Tree, TreeError};
 use crate::version::{Reader, Seen, head_of, seen};
-use apart::{Asked, Opened};
 use far::Far;
+use off_page::{Asked, Opened};
 use terrace_tier::memory::pool::Access;
 
 /// What a row has in a secondary index.
@@ -211,7 +211,7 @@ impl Txn {
                     (Some((head, _)), There::No) if !head.deleted() => Err(Error::Duplicate { index: 0 }),
                     (None, There::Yes) => Err(Error::Absent("the row".into())),
                     (Some((head, _)), There::Yes) if head.deleted() => Err(Error::Absent("the row".into())),
-                    _ if !apart::names(old, &kept) && !crate::planted::KEPT_PART_TRUSTED.on() => {
+                    _ if !off_page::names(old, &kept) && !crate::planted::KEPT_PART_TRUSTED.on() => {
                         lost = true;
                         Err(Error::RowChanged)
                     }
@@ -351,8 +351,8 @@ impl Txn {
         tree: &std::sync::Arc<Tree>,
         prefix: &[u8],
     ) -> Result<Option<Live>> {
-        let mut cursor = crate::btree::Cursor::new(tree.clone(), Access::Normal);
-        let mut valid = cursor.seek(crate::btree::Seek::AtLeast(prefix))?;
+        let mut cursor = crate::tree::Cursor::new(tree.clone(), Access::Normal);
+        let mut valid = cursor.seek(crate::tree::Seek::AtLeast(prefix))?;
         while valid && cursor.key().starts_with(prefix) {
             // The cursor's copy may be older than a roll back.
             if let Some((head, active)) = self.newest(state, tree, cursor.key())? {
@@ -434,7 +434,7 @@ impl Txn {
         Ok(found.unwrap_or(TryGet::WouldBlock))
     }
 
-    /// A consistent read of one row, or of what is wanted of it (`apart::open`).
+    /// A consistent read of one row, or of what is wanted of it (`off_page::open`).
     pub(crate) fn read(
         &self,
         table: &Table,
@@ -473,7 +473,7 @@ impl Txn {
                 Seen::Nothing => return Ok(false),
                 Seen::Stale => continue,
             };
-            match apart::open(table, &value, asked, out, holes)? {
+            match off_page::open(table, &value, asked, out, holes)? {
                 Opened::Whole => return Ok(true),
                 Opened::Stale => {}
                 // Who reads what is not committed reads it as it will be again.

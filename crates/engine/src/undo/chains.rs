@@ -3,8 +3,8 @@
 //! The space that they are in, for the table may have another by the time it is purged; then their runs, in the order of
 //! [`Change::larges_dropped`](super::record::Change::larges_dropped).
 
-use crate::btree::overflow::{Large, runs};
-use crate::number::{self, Numbers};
+use crate::tree::overflow::{Large, runs};
+use crate::varint::{self, Numbers};
 use terrace_tier::page::SpaceId;
 
 /// Bytes of a list at the most; a value that does not fit any more is not known.
@@ -32,7 +32,7 @@ pub fn append<'a>(
 /// The pages of each value, none of one that is not known. None: they are not in `space`, or the list makes no sense.
 pub fn decode(space: SpaceId, larges: &[Large], mut list: &[u8]) -> Option<Vec<Vec<u32>>> {
     let list = &mut list;
-    if number::take(list).ok()? != u64::from(space.0) {
+    if varint::take(list).ok()? != u64::from(space.0) {
         return None;
     }
     runs::decode(larges, list)

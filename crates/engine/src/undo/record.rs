@@ -5,13 +5,13 @@
 //! * Begin: `state u8 · commit sequence number u64`
 //! * Prepare: the XID
 //! * Change: `key · old value`, behind a head of its own: `length u16 · kind u8`, and as numbers of variable length
-//!   (`crate::number`): transaction id, record before, table, index, key length. Kind Insert: the key was not
+//!   (`crate::varint`): transaction id, record before, table, index, key length. Kind Insert: the key was not
 //!   there, and there is no old value. Update: the value was another. Delete: the value was only
 //!   marked. Mark: the same, but of the old value the head alone is there, and before it stands `sum u32`, the CRC-32C of what
 //!   followed it, and stayed ([`Change::before`]); records of earlier builds have kind Delete and no sum. Delta: an update of a row that is all in its leaf, before
 //!   and after, and much of which stayed: `sum u32 · front · back`, the sum of what follows the new value's head and, as numbers of variable length,
 //!   how many bytes at the start and at the end of that the old value has, too (`undo::shared`); then the old value without these. Keep: an update that kept parts of
-//!   the row (`crate::apart`); before the old value stands `kept u64`, a bit for each of its parts. Dropped: an update or a
+//!   the row (`crate::off_page`); before the old value stands `kept u64`, a bit for each of its parts. Dropped: an update or a
 //!   delete mark of a row with large values; before the old value stand `kept u64 · marked u8 · length u16 · list`, which pages those have that it drops
 //!   (`undo::chains`).
 //!   Volumes of before format version 9 have Changes with the head of all others, and then
@@ -25,10 +25,10 @@
 
 use super::RollPtr;
 use super::shared::Shared;
-use crate::apart::{self, Larges};
-use crate::btree::overflow::Large;
-use crate::number::{self, Numbers};
+use crate::off_page::{self, Larges};
 use crate::row::{self, Head, TxnId};
+use crate::tree::overflow::Large;
+use crate::varint::{self, Numbers};
 use terrace_tier::page::SpaceId;
 
 const BEGIN: u8 = 1;
@@ -100,7 +100,7 @@ impl Change<'_> {
     /// The large values that the row had before the change, and not behind it. None: there are none.
     pub fn larges_dropped(&self) -> Option<Larges> {
         let (head, rest) = self.old.filter(|_| self.index == 0).and_then(Head::decode)?;
-        let mut larges = if head.in_leaf() { return None } else { apart::larges(head, rest)? };
+        let mut larges = if head.in_leaf() { return None } else { off_page::larges(head, rest)? };
         if self.kept != 0 && !crate::planted::KEPT_PART_FREED.on() {
             let mut bit = 0;
             larges.retain(|_| {
@@ -359,7 +359,7 @@ pub fn decode(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
 
 /// A Change, behind its kind.
 fn decode_change(kind: u8, mut rest: &[u8]) -> Option<(TxnId, RollPtr, Change<'_>)> {
-    let mut number = || number::take(&mut rest).ok();
+    let mut number = || varint::take(&mut rest).ok();
     let (txn, before) = (number()?, RollPtr(number()?));
     let table = u32::try_from(number()?).ok()?;
     let index = u16::try_from(number()?).ok()?;
@@ -384,7 +384,7 @@ fn change_of(kind: u8, table: u32, index: u16, key_len: usize, rest: &[u8]) -> O
         (sum, old) = (Some(u32::from_le_bytes(*stored)), rest);
     }
     if kind == DELTA {
-        let mut number = || number::take(&mut old).ok().filter(|n| *n < 1 << 16);
+        let mut number = || varint::take(&mut old).ok().filter(|n| *n < 1 << 16);
         let (front, back) = (number()? as usize, number()? as usize);
         shared = Some(Shared { front, back });
         Head::decode(old)?;

@@ -2,9 +2,9 @@
 
 use super::RollPtr;
 use super::record::{self, RECORD_MAX, Record};
-use crate::btree::TreeError;
 use crate::error::{Error, Result};
 use crate::space::{self, ALLOCATION_FRAMES, Content, Space};
+use crate::tree::TreeError;
 use std::sync::Arc;
 use terrace_io::lock::{Mutex, Mutexes};
 use terrace_io::observe;

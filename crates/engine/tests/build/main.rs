@@ -5,15 +5,28 @@ mod rebuild;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use terrace_engine::Access;
+use terrace_engine::Alteration;
+use terrace_engine::Engine;
+use terrace_engine::Entry;
+use terrace_engine::Error;
+use terrace_engine::IndexDef;
+use terrace_engine::Isolation;
+use terrace_engine::Lock;
+use terrace_engine::NewIndex;
+use terrace_engine::Parts;
+use terrace_engine::Row;
+use terrace_engine::Seek;
+use terrace_engine::Side;
+use terrace_engine::Span;
+use terrace_engine::Table;
+use terrace_engine::TableDef;
+use terrace_engine::Txn;
 use terrace_engine::catalog::rules::{Placement, TableRules};
 use terrace_engine::catalog::{Codec, TableOptions};
-use terrace_engine::check::{self, Verdict};
 use terrace_engine::config::{Bytes, Config};
-use terrace_engine::look::Look;
-use terrace_engine::{
-    Access, Alteration, Engine, Entry, Error, IndexDef, Isolation, Lock, NewIndex, Parts, Row, Seek, Side,
-    Span, Table, TableDef, Txn,
-};
+use terrace_engine::offline::check::{self, Verdict};
+use terrace_engine::offline::instance::Look;
 use terrace_io::disk::Disk;
 use terrace_sim::{SimDisk, SimWorld};
 

@@ -2,7 +2,8 @@
 
 use super::{Machine, config, primary, table};
 use std::sync::Arc;
-use terrace_engine::{Engine, Table};
+use terrace_engine::Engine;
+use terrace_engine::Table;
 
 pub struct Run {
     pub on: Machine,

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use terrace_engine::Engine;
+use terrace_engine::Parts;
 use terrace_engine::config::{Bytes, Config};
-use terrace_engine::{Engine, Parts};
 use terrace_io::real::{disk::RealDisk, world};
 
 pub struct Rig(PathBuf);

@@ -1,8 +1,12 @@
 //! An engine for races: threads of their own over disks in memory.
 
 use std::sync::Arc;
+use terrace_engine::Engine;
+use terrace_engine::IndexDef;
+use terrace_engine::Parts;
+use terrace_engine::Table;
+use terrace_engine::TableDef;
 use terrace_engine::config::{Bytes, Config};
-use terrace_engine::{Engine, IndexDef, Parts, Table, TableDef};
 use terrace_sim::SimWorld;
 
 /// A new engine, and its table `d/t` with a primary key and one more index.

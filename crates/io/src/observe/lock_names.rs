@@ -66,7 +66,7 @@ named! {
     /// Changed pages of a crash that are not applied yet.
     Pending "checkpoint",
     /// Sinks that give way to sessions.
-    GiveWay "sink",
+    BulkThrottle "sink",
     /// A shard of the table of pages in memory.
     PoolTable "pool_table",
     /// Free frames.

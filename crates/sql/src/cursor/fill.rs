@@ -6,7 +6,9 @@ use super::{
 };
 use crate::bytes::TerraceBytes;
 use crate::error::{Code, Fault};
-use terrace_engine::{PartFilter, RowLock, Seek};
+use terrace_engine::PartFilter;
+use terrace_engine::RowLock;
+use terrace_engine::Seek;
 
 /// Room for so many rows of a batch is made at once.
 const ROWS_AT_ONCE: usize = 64;

@@ -4,7 +4,10 @@
 
 use super::Places;
 use std::sync::Arc;
-use terrace_engine::{Config, Error, Parts, Result};
+use terrace_engine::Config;
+use terrace_engine::Error;
+use terrace_engine::Parts;
+use terrace_engine::Result;
 use terrace_io::disk::Disk;
 use terrace_io::emulate::{self, Profile};
 use terrace_io::object;

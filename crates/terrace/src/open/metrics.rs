@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use terrace_engine::{Error, Result};
+use terrace_engine::Error;
+use terrace_engine::Result;
 
 const REQUEST_MAX: usize = 8 << 10;
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -2,8 +2,8 @@
 //! by one, in their order: so a statement of few rows fails at the row, and at the index, where it would have failed without a load.
 
 use super::Load;
-use crate::apart::{Row, Span};
 use crate::error::{Error, Result};
+use crate::off_page::{Row, Span};
 use crate::txn::rows::Entry;
 use std::collections::HashSet;
 

@@ -10,11 +10,11 @@
 
 use super::early::ROWS_MIN;
 use super::{Kind, Load, Maker, Stage, Twice, each};
-use crate::btree::Tree;
-use crate::btree::bulk::Whole;
 use crate::build::sort::Sorted;
 use crate::build::steps::Steps;
 use crate::error::{Error, Result};
+use crate::tree::Tree;
+use crate::tree::bulk::Whole;
 use crate::txn::fill::Filling;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

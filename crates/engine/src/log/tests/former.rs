@@ -1,10 +1,16 @@
 //! Volumes whose log is of a former format: those closed cleanly are opened, all others refused.
 
+use crate::Engine;
+use crate::IndexDef;
+use crate::Isolation;
+use crate::Lock;
+use crate::Parts;
+use crate::Table;
+use crate::TableDef;
 use crate::config::{Bytes, Config};
 use crate::error::Error;
-use crate::look::Look;
+use crate::offline::instance::Look;
 use crate::superblock::{FILE, Superblock, VERSION, VERSION_OF_LOG};
-use crate::{Engine, IndexDef, Isolation, Lock, Parts, Table, TableDef};
 use std::sync::Arc;
 use terrace_io::AlignedBuf;
 use terrace_io::disk::{Class, Disk};

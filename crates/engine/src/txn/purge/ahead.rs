@@ -10,9 +10,9 @@
 
 use super::super::history::Past;
 use super::tree_of;
-use crate::btree::Tree;
 use crate::core::Core;
 use crate::error::Result;
+use crate::tree::Tree;
 use crate::undo::record::Body;
 use crate::undo::stream::Mark;
 use std::collections::{BTreeMap, VecDeque};
@@ -274,8 +274,13 @@ impl Ahead {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Engine;
+    use crate::IndexDef;
+    use crate::Isolation;
+    use crate::Parts;
+    use crate::Row;
+    use crate::TableDef;
     use crate::config::{Bytes, Config};
-    use crate::{Engine, IndexDef, Isolation, Parts, Row, TableDef};
     use terrace_sim::SimWorld;
 
     #[test]

@@ -2,12 +2,12 @@
 //!
 //! A row is looked at and locked under its leaf's latch, which who changes it needs, too.
 
-use super::apart::{Asked, payload};
-use crate::btree::Found;
+use super::off_page::{Asked, payload};
 use crate::error::{Error, Result};
 use crate::lock::{InTheWay, Mode, Want};
 use crate::row::{Head, TxnId};
 use crate::table::Table;
+use crate::tree::Found;
 use crate::txn::{Lock, State, Txn};
 use crate::version::head_of;
 use terrace_tier::memory::pages::WeakPin;
