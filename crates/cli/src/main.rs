@@ -14,7 +14,7 @@ use clap::{Parser, Subcommand};
 use instance::Instance;
 use location::Location;
 use std::process::ExitCode;
-use terrace_engine::kept_curve::Kept;
+use terrace_engine::engine::inspect::kept_curve::Kept;
 use terrace_engine::offline::check::{self, Options, Verdict};
 
 #[derive(Parser)]

@@ -11,10 +11,11 @@ use terrace_engine::Lock;
 use terrace_engine::Row;
 use terrace_engine::Span;
 use terrace_engine::Table;
-use terrace_engine::off_page;
+use terrace_engine::row::RollPtr;
+use terrace_engine::row::off_page;
 use terrace_engine::tree::{Tree, overflow};
 use terrace_engine::txn::purge;
-use terrace_engine::undo::{RollPtr, record::Record, stream::Mark};
+use terrace_engine::undo::{record::Record, stream::Mark};
 use terrace_tier::page::{PageKind, SpaceId};
 use terrace_tier::redo::Urgency;
 

@@ -18,26 +18,26 @@
 pub mod load;
 mod rebuild;
 pub mod sort;
-pub mod spill;
 mod steps;
-pub mod watch;
 
-use crate::catalog::{Alter, Source, TableOptions};
-use crate::core::Core;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::lock::Isolation;
 use crate::lock::{InTheWay, Want};
 use crate::row::{self, Head, TxnId};
+use crate::storage::sort_file::Spill;
+use crate::table::catalog::{Alter, Source, TableOptions};
+use crate::table::watch::Watch;
 use crate::table::{IndexDef, Table, TableDef};
 use crate::tree::bulk::{Bulk, Unnamed};
 use crate::tree::{self, Tree};
+use crate::txn::Txn;
 use crate::txn::rows::Entry;
 use crate::txn::rows::off_page::Asked;
-use crate::txn::{Isolation, Txn};
+use crate::txn::shared::Core;
 use hashbrown::HashMap;
 use rebuild::Rebuilt;
 use sort::Sort;
-use spill::Spill;
 use std::sync::Arc;
 use steps::Steps;
 pub use steps::Tell;
@@ -45,7 +45,6 @@ use terrace_io::cancel;
 use terrace_tier::memory::pool::Access;
 use terrace_tier::page::SpaceId;
 use terrace_tier::redo::Urgency;
-use watch::Watch;
 
 /// An index of the table as it is to be.
 pub struct NewIndex {

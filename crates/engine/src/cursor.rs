@@ -10,20 +10,19 @@ mod ahead;
 mod fetching;
 mod locking;
 mod look;
-mod room;
 
 use crate::error::{Error, Result};
-use crate::off_page::Hole;
+use crate::row::off_page::Hole;
 use crate::row::{self, Head};
 use crate::table::Table;
 use crate::tree;
 use crate::txn::cancel::Scope;
+pub use crate::txn::cursor_memory::{Account, PLENTY, Room};
 use crate::txn::rows::off_page::{Asked, PartFilter, payload};
+use crate::txn::version::Reader;
 use crate::txn::{Lock, Txn};
-use crate::version::Reader;
 use fetching::Fetching;
 use locking::{Last, Taken};
-pub use room::{Account, PLENTY, Room};
 use std::sync::Arc;
 use terrace_tier::memory::pool::Access;
 

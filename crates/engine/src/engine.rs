@@ -1,30 +1,32 @@
 //! The engine: what fronts open.
 
-mod report;
-mod status;
+pub mod inspect;
+pub mod rules;
+mod temporary;
 
-pub use status::SpaceInfo;
+pub use inspect::status::SpaceInfo;
 
-use crate::catalog::Catalog;
-use crate::catalog::rules::{TableRules, WritePolicy};
 use crate::config::{Bytes, Config};
-use crate::copy::{BackgroundCopy, Copied, Copier, Tell};
-use crate::core::Core;
 use crate::cursor::{Buffers, Cursor};
+use crate::engine::inspect::info_tables::{self, Value};
+use crate::engine::inspect::kept_curve::Kept;
+use crate::engine::inspect::metrics;
 use crate::error::{Error, Result};
-use crate::info_tables::{self, Value};
-use crate::kept_curve::Kept;
+use crate::lock::Isolation;
 use crate::lock::{Locks, OnDeadlock, OnWait, StatementOf};
-use crate::metrics;
-use crate::resize::Size;
-use crate::row_counters::Rows;
+use crate::storage::copy::{BackgroundCopy, Copied, Copier, Tell};
+use crate::storage::resize::Size;
 use crate::storage::{Parts, Storage};
+use crate::table::catalog::Catalog;
+use crate::table::catalog::rules::{TableRules, WritePolicy};
+use crate::table::row_counters::Rows;
 use crate::table::{Table, TableDef};
 use crate::txn::ids::Ids;
 use crate::txn::orphaned::{Left, RollbackWorker};
 use crate::txn::purge::PurgeWorker;
 use crate::txn::recover::read_streams;
-use crate::txn::{Isolation, Lock, Txn};
+use crate::txn::shared::Core;
+use crate::txn::{Lock, Txn};
 use crate::undo::stream::{self, Streams};
 use hashbrown::HashSet;
 use parking_lot::Mutex;
@@ -42,7 +44,7 @@ pub struct Engine {
     core: Arc<Core>,
     prepared: Mutex<Vec<(Vec<u8>, Left)>>,
     /// The numbers when somebody last looked at them in words.
-    looked: Mutex<report::Numbers>,
+    looked: Mutex<inspect::report::Numbers>,
 }
 
 impl Engine {
@@ -81,7 +83,7 @@ impl Engine {
         let (purge, fetchers) = PurgeWorker::new(core.clone(), fetchers);
         core.storage.keep(sched.spawn(Box::new(purge)));
         fetchers.into_iter().for_each(|one| core.storage.keep(sched.spawn(Box::new(one))));
-        let looked = Mutex::new(report::Numbers::at_start(core.storage.since));
+        let looked = Mutex::new(inspect::report::Numbers::at_start(core.storage.since));
         Ok(Arc::new(Engine { core, prepared: Mutex::new(recovered.prepared), looked }))
     }
 

@@ -1,6 +1,6 @@
 //! What can go wrong, and what the caller does next.
 
-use crate::tree::TreeError;
+pub(crate) mod tree;
 use terrace_io::disk::DiskError;
 use terrace_io::store::StoreError;
 use terrace_tier::memory::lower_tiers::ReadError;
@@ -10,6 +10,7 @@ use terrace_tier::objects::fence::FenceError;
 use terrace_tier::redo::LogError;
 use terrace_tier::volume::flush::FlushError;
 use terrace_tier::volume::map::MapError;
+pub use tree::TreeError;
 
 /// What the caller does next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

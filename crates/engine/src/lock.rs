@@ -19,6 +19,14 @@ mod owners;
 mod rows;
 mod running;
 mod seen;
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Isolation {
+    ReadUncommitted,
+    ReadCommitted,
+    RepeatableRead,
+    Serializable,
+}
+
 #[cfg(test)]
 mod tests;
 mod wait;

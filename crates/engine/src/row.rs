@@ -11,8 +11,8 @@
 //! A head that everybody sees, and that nobody asks more of, is written as its flags alone, with [`SHORT`]: those of entries once their leaf
 //! is full ([`Shortener`]), and those that an index is built of. Rows, which are changed where they are, keep theirs whole.
 
+pub mod off_page;
 use crate::tree::Shorten;
-use crate::undo::RollPtr;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -154,4 +154,37 @@ pub fn entry_rest(primary_at: usize, extra: &[u8]) -> SmallVec<[u8; 32]> {
 pub fn entry_parts(rest: &[u8]) -> Option<(usize, &[u8])> {
     let (at, extra) = rest.split_at_checked(PRIMARY_AT)?;
     Some((usize::from(u16::from_le_bytes([at[0], at[1]])), extra))
+}
+
+/// Names an undo record: page and byte. The highest bit says that there is no older version.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord, Default)]
+pub struct RollPtr(pub u64);
+
+impl RollPtr {
+    pub const NONE: RollPtr = RollPtr(0);
+    const FRESH: u64 = 1 << 63;
+
+    pub fn new(page: u32, at: u16) -> RollPtr {
+        RollPtr(u64::from(page) << 16 | u64::from(at))
+    }
+    /// The same record, as the pointer of a version that nothing precedes.
+    pub fn fresh(self) -> RollPtr {
+        RollPtr(self.0 | RollPtr::FRESH)
+    }
+    pub fn is_fresh(self) -> bool {
+        self.0 & RollPtr::FRESH != 0
+    }
+    pub fn is_none(self) -> bool {
+        self.0 == 0
+    }
+    /// Without the mark.
+    pub fn record(self) -> RollPtr {
+        RollPtr(self.0 & !RollPtr::FRESH)
+    }
+    pub fn page(self) -> u32 {
+        (self.record().0 >> 16) as u32
+    }
+    pub fn at(self) -> usize {
+        (self.0 & 0xFFFF) as usize
+    }
 }

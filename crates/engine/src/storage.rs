@@ -10,22 +10,34 @@
 //! A crash at any point of a start repeats it: until the new epoch is in the superblock nothing was
 //! changed; after it the old log stays as it was read until a checkpoint has passed it.
 //!
-//! Not here: making a new instance (`create`), other sizes while it runs (`resize`).
+//! Below it, each in its own room: making a new instance (`create`), recovery, checkpoints, slot reservation and throttling, new sizes
+//! while it runs (`resize`), copies of the running volume (`copy`).
 
-use crate::bulk_throttle::BulkThrottle;
-use crate::checkpoint::{CheckpointWorker, Checkpointer};
-use crate::cold::{Cold, ColdParts};
+pub(crate) mod bulk_throttle;
+pub mod checkpoint;
+pub mod cold;
+pub mod copy;
+pub(crate) mod create;
+pub(crate) mod dropped_spaces;
+pub mod recovery;
+pub mod requests;
+pub mod resize;
+pub(crate) mod slot_reservation;
+pub mod sort_file;
+pub mod trouble;
 use crate::config::Config;
-use crate::create;
-use crate::dropped_spaces::DroppedSpaces;
 use crate::error::Error;
 use crate::log::background::BackgroundWriter;
 use crate::log::{self, Log, LogSetup};
-use crate::recovery::cut;
-use crate::recovery::pending::Pending;
-use crate::recovery::worker::{self, RedoWorker};
-use crate::resize::Resizing;
-use crate::slot_reservation::Growth;
+use crate::storage::bulk_throttle::BulkThrottle;
+use crate::storage::checkpoint::{CheckpointWorker, Checkpointer};
+use crate::storage::cold::{Cold, ColdParts};
+use crate::storage::dropped_spaces::DroppedSpaces;
+use crate::storage::recovery::cut;
+use crate::storage::recovery::pending::Pending;
+use crate::storage::recovery::worker::{self, RedoWorker};
+use crate::storage::resize::Resizing;
+use crate::storage::slot_reservation::Growth;
 use crate::superblock::{self, Superblock};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -115,7 +127,7 @@ impl Storage {
         let volume = &*parts.volume;
         let lock = take_lock(volume)?;
         let is_new = create::if_absent(config, parts)?;
-        crate::build::spill::remove_left(volume)?;
+        crate::storage::sort_file::remove_left(volume)?;
         temporary::remove_left(parts.flash.as_deref(), volume)?;
         let Found { superblock: read_by, files, loading, pending, cut: found } =
             read(volume, config.redo_budget())?;

@@ -1,8 +1,12 @@
-//! An open table: its trees, its counters.
+//! An open table: its trees, its counters. Below it: the catalog that holds all definitions, the counters of rows read and changed,
+//! and the record of keys that change while an index is built.
 
-use crate::build::watch::Watch;
+pub mod catalog;
+pub mod row_counters;
+pub mod watch;
 use crate::error::{Error, Result};
 use crate::row::Shortener;
+use crate::table::watch::Watch;
 use crate::tree::Tree;
 use crate::tree::estimate::RangeEstimate;
 use std::ops::Bound;

@@ -13,6 +13,7 @@ pub mod cancel;
 mod change;
 mod commit;
 mod counter;
+pub(crate) mod cursor_memory;
 pub(crate) mod fill;
 mod hints;
 pub mod history;
@@ -24,19 +25,24 @@ pub mod purge_throttle;
 pub mod recover;
 mod rollback;
 pub mod rows;
+pub mod shared;
 pub(crate) mod state;
 mod strict;
 mod tell;
+pub(crate) mod temporary;
 mod ticket;
+pub mod version;
+pub mod write_throttle;
 
-use crate::core::Core;
 use crate::error::{Error, Result};
+use crate::lock::Isolation;
 use crate::lock::{Phase, Request, Want};
+use crate::row::RollPtr;
 use crate::row::TxnId;
-use crate::undo::RollPtr;
+use crate::txn::shared::Core;
+use crate::txn::version::Reader;
 use crate::undo::record::{self, Body, Record};
 use crate::undo::stream::append_log;
-use crate::version::Reader;
 use cancel::Cancel;
 pub(crate) use commit::{Decision, commit_state};
 use hashbrown::HashSet;
@@ -48,14 +54,6 @@ use terrace_io::lock::{Mutex, Mutexes};
 use terrace_tier::page::SpaceId;
 use terrace_tier::redo::Urgency;
 pub use ticket::Ticket;
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Isolation {
-    ReadUncommitted,
-    ReadCommitted,
-    RepeatableRead,
-    Serializable,
-}
 
 /// How a read locks what it returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

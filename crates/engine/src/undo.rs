@@ -19,36 +19,3 @@ pub mod chains;
 pub mod record;
 pub mod shared;
 pub mod stream;
-
-/// Names an undo record: page and byte. The highest bit says that there is no older version.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord, Default)]
-pub struct RollPtr(pub u64);
-
-impl RollPtr {
-    pub const NONE: RollPtr = RollPtr(0);
-    const FRESH: u64 = 1 << 63;
-
-    pub fn new(page: u32, at: u16) -> RollPtr {
-        RollPtr(u64::from(page) << 16 | u64::from(at))
-    }
-    /// The same record, as the pointer of a version that nothing precedes.
-    pub fn fresh(self) -> RollPtr {
-        RollPtr(self.0 | RollPtr::FRESH)
-    }
-    pub fn is_fresh(self) -> bool {
-        self.0 & RollPtr::FRESH != 0
-    }
-    pub fn is_none(self) -> bool {
-        self.0 == 0
-    }
-    /// Without the mark.
-    pub fn record(self) -> RollPtr {
-        RollPtr(self.0 & !RollPtr::FRESH)
-    }
-    pub fn page(self) -> u32 {
-        (self.record().0 >> 16) as u32
-    }
-    pub fn at(self) -> usize {
-        (self.0 & 0xFFFF) as usize
-    }
-}

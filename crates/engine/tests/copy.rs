@@ -7,7 +7,7 @@ use terrace_engine::Engine;
 use terrace_engine::Error;
 use terrace_engine::Size;
 use terrace_engine::config::{Bytes, Config};
-use terrace_engine::copy::{BackgroundCopy, Copied, Copier, Progress};
+use terrace_engine::storage::copy::{BackgroundCopy, Copied, Copier, Progress};
 use terrace_engine::storage::{Parts, Storage};
 use terrace_engine::superblock::Superblock;
 use terrace_engine::tree::Tree;

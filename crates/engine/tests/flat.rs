@@ -22,7 +22,7 @@ use terrace_engine::Table;
 use terrace_engine::TableDef;
 use terrace_engine::Txn;
 use terrace_engine::config::{Bytes, Config};
-use terrace_engine::space::{HEADER_PAGE, at};
+use terrace_engine::tree::space::{HEADER_PAGE, at};
 use terrace_io::real::{disk::RealDisk, world};
 use terrace_tier::page::{PageId, SpaceId};
 

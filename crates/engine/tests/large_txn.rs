@@ -17,7 +17,7 @@ use terrace_engine::Seek;
 use terrace_engine::Table;
 use terrace_engine::Txn;
 use terrace_engine::config::{Config, MEMORY_MIN};
-use terrace_engine::space::{HEADER_PAGE, at};
+use terrace_engine::tree::space::{HEADER_PAGE, at};
 use terrace_io::random::Random;
 use terrace_tier::page::{PageId, SpaceId};
 

@@ -11,7 +11,7 @@ use terrace_engine::Lock;
 use terrace_engine::Parts;
 use terrace_engine::TableDef;
 use terrace_engine::config::{Bytes, Config};
-use terrace_engine::copy::BackgroundCopy;
+use terrace_engine::storage::copy::BackgroundCopy;
 use terrace_io::World;
 use terrace_io::clock::Nanos;
 use terrace_io::disk::Disk;

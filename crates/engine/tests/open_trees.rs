@@ -16,7 +16,7 @@ use terrace_engine::Table;
 use terrace_engine::TableDef;
 use terrace_engine::Txn;
 use terrace_engine::config::{Bytes, Config};
-use terrace_engine::resize::Size;
+use terrace_engine::storage::resize::Size;
 use terrace_io::real::{disk::RealDisk, world};
 use terrace_sim::SimWorld;
 

@@ -8,7 +8,7 @@ use terrace_engine::Lock;
 use terrace_engine::Parts;
 use terrace_engine::TableDef;
 use terrace_engine::config::{Bytes, Config};
-use terrace_engine::resize::Size;
+use terrace_engine::storage::resize::Size;
 use terrace_sim::SimWorld;
 
 /// Each stream of undo keeps its last page, and a stream that is idle kept it where it was: one in the frames to be given up

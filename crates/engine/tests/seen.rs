@@ -6,7 +6,7 @@ use terrace_engine::Isolation;
 use terrace_engine::Parts;
 use terrace_engine::TableDef;
 use terrace_engine::config::{Bytes, Config};
-use terrace_engine::info_tables::Value;
+use terrace_engine::engine::inspect::info_tables::Value;
 use terrace_sim::SimWorld;
 
 const SECOND: u64 = 1_000_000_000;

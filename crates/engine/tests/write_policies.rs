@@ -11,10 +11,10 @@ use terrace_engine::Error;
 use terrace_engine::Isolation;
 use terrace_engine::Lock;
 use terrace_engine::Table;
-use terrace_engine::catalog::rules::{TableRule, TableRules, WritePolicy};
 use terrace_engine::config::{Bytes, Config};
-use terrace_engine::info_tables::Value;
+use terrace_engine::engine::inspect::info_tables::Value;
 use terrace_engine::offline::check::Verdict;
+use terrace_engine::table::catalog::rules::{TableRule, TableRules, WritePolicy};
 
 type Model = BTreeMap<u64, u64>;
 

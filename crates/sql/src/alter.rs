@@ -7,9 +7,9 @@ use crate::bytes::TerraceBytes;
 use crate::catalog::codec_of;
 use crate::cursor::{TerraceBatch, append_row};
 use crate::engine::TerraceEngine;
+use crate::engine::rules::{TerraceRules, said_by};
 use crate::error::{Code, Fault, Result, guard};
 use crate::row::{TerraceEntry, TerraceSpan, with_entries, with_row};
-use crate::rules::{TerraceRules, said_by};
 use crate::transaction::TerraceTxn;
 use std::ffi::c_void;
 use terrace_engine::Alteration;
@@ -17,7 +17,7 @@ use terrace_engine::Entry;
 use terrace_engine::IndexDef;
 use terrace_engine::NewIndex;
 use terrace_engine::Side;
-use terrace_engine::catalog::TableOptions;
+use terrace_engine::table::catalog::TableOptions;
 
 /// A table's change under way. Freed by `terrace_alter_close`; without a commit the table stays as it was.
 pub struct TerraceAlter {

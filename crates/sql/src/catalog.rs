@@ -9,7 +9,7 @@ use std::sync::Arc;
 use terrace_engine::IndexDef;
 use terrace_engine::Table;
 use terrace_engine::TableDef;
-use terrace_engine::catalog::Codec;
+use terrace_engine::table::catalog::Codec;
 use terrace_tier::page::PAGE_SIZE;
 
 /// An open table. Freed by `terrace_table_close`.

@@ -6,7 +6,7 @@ use crate::engine::TerraceEngine;
 use crate::error::{Code, Fault, Result, guard};
 use std::ffi::c_void;
 use std::sync::Arc;
-use terrace_engine::copy::{BackgroundCopy, Progress};
+use terrace_engine::storage::copy::{BackgroundCopy, Progress};
 use terrace_io::real::disk::RealDisk;
 
 /// A copy that is being made in the background. Freed by `terrace_copy_finish` or `terrace_copy_discard`.

@@ -1,5 +1,6 @@
 //! The engine's handle: open from a configuration text, look at it, close it.
 
+pub(crate) mod rules;
 use crate::bytes::TerraceBytes;
 use crate::error::{Code, Fault, Result, guard};
 use parking_lot::Mutex;
@@ -13,7 +14,7 @@ use terrace_engine::Ticket;
 use terrace_engine::Trouble;
 use terrace_engine::Txn;
 use terrace_engine::config::Bytes;
-use terrace_engine::row_counters::Rows;
+use terrace_engine::table::row_counters::Rows;
 
 /// An open engine. Freed by `terrace_engine_close`.
 pub struct TerraceEngine {
@@ -192,7 +193,9 @@ pub unsafe extern "C" fn terrace_engine_open(
             None => (None, None),
             Some(address) => {
                 let seen = engine.clone();
-                match Listener::start(address, move || terrace_engine::metrics::running(&seen)) {
+                match Listener::start(address, move || {
+                    terrace_engine::engine::inspect::metrics::running(&seen)
+                }) {
                     Ok(listener) => (Some(listener), None),
                     Err(error) => (None, Some(format!("none are served: {error}"))),
                 }
@@ -350,7 +353,7 @@ pub unsafe extern "C" fn terrace_engine_set_bypass_from(engine: *const TerraceEn
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn terrace_engine_set_write_policy(engine: *const TerraceEngine, policy: u8) -> i32 {
     guard(|| {
-        let policy = crate::rules::policy_of(policy)?;
+        let policy = crate::engine::rules::policy_of(policy)?;
         // SAFETY: the caller's promise.
         unsafe { &*engine }.engine.set_write_policy(policy);
         Ok(Code::Ok)

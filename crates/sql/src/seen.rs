@@ -4,7 +4,7 @@ use crate::bytes::TerraceBytes;
 use crate::engine::TerraceEngine;
 use crate::error::{Code, Fault, guard};
 use terrace_engine::engine::TellRows;
-use terrace_engine::info_tables::{Value, locks};
+use terrace_engine::engine::inspect::info_tables::{Value, locks};
 use terrace_tier::limits::meter;
 
 pub const TERRACE_VALUE_NULL: u32 = 0;

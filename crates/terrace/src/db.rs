@@ -6,15 +6,22 @@
 //! A tree is a table of the engine's with one index, whose properties say [`MARK`]: tables of other fronts are not taken for trees.
 //! Open trees are known by name as long as a handle or a transaction's change uses them, so that none of those is dropped.
 
+pub(crate) mod batch;
+pub(crate) mod commit;
+pub(crate) mod event_loop;
+pub(crate) mod range;
+pub(crate) mod snapshot;
+pub(crate) mod tree;
+pub(crate) mod txn;
 use crate::background::{Background, in_callback};
-use crate::batch::{Batch, Change};
-use crate::commit::{Commit, Durability};
 use crate::config::Config;
+use crate::db::batch::{Batch, Change};
+use crate::db::commit::{Commit, Durability};
+use crate::db::snapshot::Snapshot;
+use crate::db::tree::Tree;
+use crate::db::txn::{Isolation, Txn};
 use crate::error::{Error, ErrorKind, Result};
 use crate::open;
-use crate::snapshot::Snapshot;
-use crate::tree::Tree;
-use crate::txn::{Isolation, Txn};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use std::fmt;
@@ -154,7 +161,9 @@ impl Db {
             None => None,
             Some(address) => {
                 let seen = engine.clone();
-                Some(open::Listener::start(address, move || terrace_engine::metrics::running(&seen))?)
+                Some(open::Listener::start(address, move || {
+                    terrace_engine::engine::inspect::metrics::running(&seen)
+                })?)
             }
         };
         Ok(Db::of(engine, metrics))

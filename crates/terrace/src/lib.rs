@@ -37,28 +37,21 @@
 #![deny(missing_docs)]
 
 mod background;
-mod batch;
-mod commit;
 mod config;
 mod db;
 mod error;
-mod event_loop;
 #[doc(hidden)]
 #[allow(missing_docs)]
 pub mod open;
-mod range;
 mod read;
-mod snapshot;
-mod tree;
-mod txn;
 
-pub use batch::Batch;
-pub use commit::{Commit, Durability};
 pub use config::Config;
 pub use db::Db;
+pub use db::batch::Batch;
+pub use db::commit::{Commit, Durability};
+pub use db::event_loop::{TryGet, TryWrite, Wait};
+pub use db::range::Range;
+pub use db::snapshot::Snapshot;
+pub use db::tree::Tree;
+pub use db::txn::{Isolation, Savepoint, Txn};
 pub use error::{Error, ErrorKind, Result};
-pub use event_loop::{TryGet, TryWrite, Wait};
-pub use range::Range;
-pub use snapshot::Snapshot;
-pub use tree::Tree;
-pub use txn::{Isolation, Savepoint, Txn};

@@ -15,7 +15,7 @@ use terrace_engine::Config;
 use terrace_engine::Error;
 use terrace_engine::Parts;
 use terrace_engine::Result;
-use terrace_engine::cold::MEMORY_MIN;
+use terrace_engine::storage::cold::MEMORY_MIN;
 use terrace_io::emulate::{PROFILES, Profile};
 use toml::{Table, Value};
 

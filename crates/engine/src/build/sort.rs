@@ -7,8 +7,8 @@
 //! An entry in memory and in a run: `key length u16 · unique length u16 (all ones: none) · value length u16 · key ·
 //! value`. Keys are distinct, because each ends in its row's key.
 
-use super::spill::{self, Run, Spill, Writer};
 use crate::error::Result;
+use crate::storage::sort_file::{self, Run, Spill, Writer};
 use std::sync::Arc;
 use terrace_io::AlignedBuf;
 use terrace_tier::memory::pool::{Loan, Pool, Purpose};
@@ -16,9 +16,9 @@ use terrace_tier::memory::pool::{Loan, Pool, Purpose};
 const HEAD: usize = 6;
 const NOT_UNIQUE: u16 = u16::MAX;
 /// Bytes that it works with at the least.
-const LEAST: usize = 4 * spill::CHUNK;
+const LEAST: usize = 4 * sort_file::CHUNK;
 /// What a run that is merged takes.
-const WAY: usize = spill::CARRIED + spill::CHUNK;
+const WAY: usize = sort_file::CARRIED + sort_file::CHUNK;
 
 /// An entry in memory: the key's first bytes, which mostly decide, and where it is.
 type Ref = [u64; 2];
@@ -273,7 +273,7 @@ impl Sorted {
 
 /// A run under way.
 struct Way {
-    reader: spill::Reader,
+    reader: sort_file::Reader,
     /// Bytes of the entry at hand.
     len: usize,
 }
@@ -311,7 +311,7 @@ impl Merge {
     fn new(runs: &[Arc<Run>]) -> Result<Merge> {
         let mut ways = Vec::with_capacity(runs.len());
         for run in runs {
-            let mut way = Way { reader: spill::Reader::new(run.clone()), len: 0 };
+            let mut way = Way { reader: sort_file::Reader::new(run.clone()), len: 0 };
             if way.advance()? {
                 ways.push(way);
             }

@@ -4,11 +4,11 @@
 //! [`Cursor::look_locked`], which may wait. A lock that adjoins the last one becomes one with it (`lock`).
 
 use super::{Cursor, Look, RowLock};
+use crate::error::TreeError;
 use crate::error::{Error, Result};
 use crate::lock::Mode;
 use crate::row::{self, Head};
 use crate::tree;
-use crate::tree::TreeError;
 use crate::txn::rows::STALE_MAX;
 use crate::txn::rows::locking::{Beside, How, Locked};
 use crate::txn::rows::off_page::Opened;

@@ -1,14 +1,14 @@
 //! What a reader without locks sees of an entry: as a rule what the tree's cursor copied, where it lies.
 
 use super::{Cursor, Look};
+use crate::error::TreeError;
 use crate::error::{Error, Result};
 use crate::planted;
 use crate::row::{self, Head};
-use crate::tree::TreeError;
 use crate::txn::Lock;
 use crate::txn::rows::STALE_MAX;
 use crate::txn::rows::off_page::{self, Asked, Opened};
-use crate::version::{Reader, Seen, head_of, seen};
+use crate::txn::version::{Reader, Seen, head_of, seen};
 use terrace_tier::memory::pool::Access;
 
 impl Cursor {

@@ -1,14 +1,14 @@
 //! Single blocks, records and values.
 
 use super::{Sample, sample, sized};
-use crate::catalog;
 use crate::log::block::{self, BLOCK, BlockHeader, PAYLOAD};
 use crate::log::record::{self, Decoded, RecordHeader};
-use crate::off_page::{self, Span};
+use crate::row::RollPtr;
+use crate::row::off_page::{self, Span};
 use crate::row::{self, Head};
 use crate::superblock::{COPY, Superblock, VERSION};
+use crate::table::catalog;
 use crate::tree::overflow::{Large, Placed};
-use crate::undo::RollPtr;
 use crate::undo::chains;
 use crate::undo::record::{self as undo, Body, Change, Record, State};
 use crate::undo::shared::Shared;

@@ -60,9 +60,9 @@ fn volumes() {
 
 // --- what they found: each input ran on for ever, panicked, or was taken for sound --------------
 
-use crate::space;
 use crate::superblock::Superblock;
 use crate::tree::node;
+use crate::tree::space;
 use crate::undo::record;
 use terrace_tier::page::PAGE_SIZE;
 
@@ -157,13 +157,13 @@ fn a_superblock_that_no_instance_can_have_is_refused() {
 
 #[test]
 fn a_definition_without_an_index_or_over_the_engines_own_spaces_is_refused() {
-    let good = crate::catalog::entry::samples().remove(0);
+    let good = crate::table::catalog::entry::samples().remove(0);
     let (count, first) = (2 + 8, 2 + 8 + 2);
     assert_eq!((&good[count..first], &good[first..first + 4]), (&[1, 0][..], &[16, 0, 0, 0][..]));
     let decoded = |at: usize, byte: u8| {
         let mut bytes = good.clone();
         bytes[at] = byte;
-        crate::catalog::entry::decode(9, &bytes).is_some()
+        crate::table::catalog::entry::decode(9, &bytes).is_some()
     };
     assert!(decoded(count, 1));
     assert!(!decoded(count, 0));

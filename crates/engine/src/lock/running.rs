@@ -4,7 +4,7 @@
 //! whose it is ([`crate::Txn::set_connection`]) has none, and costs nothing. A face stays for the transactions that follow in the same
 //! memory. Those that nobody runs any more (`txn::left`) have one, too.
 
-use crate::txn::Isolation;
+use crate::lock::Isolation;
 use hashbrown::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};

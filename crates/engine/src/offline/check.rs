@@ -21,10 +21,10 @@ mod tables;
 mod tally;
 mod undo;
 
-use crate::catalog::{self, Listed};
 use crate::engine::SpaceInfo;
 use crate::offline::instance::Look;
 use crate::superblock::Superblock;
+use crate::table::catalog::{self, Listed};
 use crate::tree::check as tree;
 use hashbrown::HashMap;
 use std::sync::Arc;

@@ -19,10 +19,10 @@ mod ahead;
 pub(crate) use ahead::{AT_ONCE, side_by_side};
 
 use crate::error::Error;
-use crate::recovery::pending::Pending;
-use crate::space::check::{NoPage, Source};
 use crate::storage;
+use crate::storage::recovery::pending::Pending;
 use crate::superblock::Superblock;
+use crate::tree::space::check::{NoPage, Source};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;

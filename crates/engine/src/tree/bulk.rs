@@ -22,7 +22,7 @@ use super::node::{CAPACITY, ENTRY_HEAD, FENCE_HEAD, Node, SLOT, common_prefix, p
 use super::split::separator;
 use super::{Tree, TreeError};
 use crate::error::Result;
-use crate::space::{ALLOCATION_LOG, Space, run};
+use crate::tree::space::{ALLOCATION_LOG, Space, run};
 use std::ops::{Deref, Range};
 use std::sync::atomic::Ordering;
 use terrace_io::AlignedBuf;

@@ -10,9 +10,9 @@
 use super::node::{MAX_LEVEL, Node};
 use super::overflow::{self, Large};
 use super::{Result, Tree};
-pub use crate::space::check::{Fault, Faults, Source};
-use crate::space::check::{Running, SpaceCheck};
-use crate::space::{HEADER_PAGE, ROOT_PAGE};
+pub use crate::tree::space::check::{Fault, Faults, Source};
+use crate::tree::space::check::{Running, SpaceCheck};
+use crate::tree::space::{HEADER_PAGE, ROOT_PAGE};
 use std::ops::Range;
 use terrace_tier::memory::lower_tiers::ReadError;
 use terrace_tier::page::{PageKind, PageRef, SpaceId};

@@ -11,7 +11,7 @@ use super::edit;
 use super::modify::SPARSE;
 use super::node::{CAPACITY, FLAG_MERGING, Node, prefix_of};
 use super::{Result, Tree};
-use crate::space::{ALLOCATION_LOG, Homes, ROOT_PAGE};
+use crate::tree::space::{ALLOCATION_LOG, Homes, ROOT_PAGE};
 use std::sync::atomic::Ordering;
 use terrace_tier::memory::mtr::Mtr;
 use terrace_tier::memory::pages::Freed;

@@ -3,7 +3,7 @@
 use super::found::Found;
 use super::node::{MAX_LEVEL, Node, compare};
 use super::{Result, Tree, TreeError};
-use crate::space::ROOT_PAGE;
+use crate::tree::space::ROOT_PAGE;
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
 use terrace_tier::memory::lower_tiers::ReadError;

@@ -11,7 +11,7 @@ use super::edit;
 use super::node::{CAPACITY, ENTRY_HEAD, FENCE_HEAD, MAX_ENTRY, MAX_KEY, Node, SLOT};
 use super::search::Place;
 use super::{Result, Tree, TreeError};
-use crate::space::ROOT_PAGE;
+use crate::tree::space::ROOT_PAGE;
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
 use terrace_tier::memory::mtr::{Mtr, MtrError, PageNo};

@@ -31,8 +31,8 @@
 
 pub mod runs;
 
-use super::error::{Result, TreeError};
-use crate::space::{ALLOCATION_FRAMES, ALLOCATION_LOG, Space};
+use super::{Result, TreeError};
+use crate::tree::space::{ALLOCATION_FRAMES, ALLOCATION_LOG, Space};
 use terrace_tier::address::Home;
 use terrace_tier::memory::lower_tiers::ReadError;
 use terrace_tier::memory::mtr::Mtr;

@@ -10,7 +10,7 @@ use super::edit::{self, Keep};
 use super::node::{CAPACITY, FENCE_HEAD, MAX_KEY, MAX_LEVEL, Node, SLOT, common_prefix, prefix_of};
 use super::search::Place;
 use super::{Result, Tree, TreeError};
-use crate::space::{ALLOCATION_FRAMES, ALLOCATION_LOG, ROOT_PAGE, Ready};
+use crate::tree::space::{ALLOCATION_FRAMES, ALLOCATION_LOG, ROOT_PAGE, Ready};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use terrace_tier::memory::mtr::{Mtr, MtrError, PageNo};

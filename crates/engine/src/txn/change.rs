@@ -2,15 +2,16 @@
 //! of neighbours go together (`btree::run`): one latch, one mini-transaction, one look at the undo page for all.
 
 use super::{State, Txn};
+use crate::error::TreeError;
 use crate::error::{Error, Result};
 use crate::lock::{InTheWay, Want};
-use crate::off_page;
+use crate::row::RollPtr;
+use crate::row::off_page;
 use crate::row::{self, DELETED, Head, TxnId};
 use crate::table::Table;
 use crate::tree::overflow::Large;
 use crate::tree::run::{Run, Step, Wanted};
-use crate::tree::{Hint, MAX_ENTRY, Spot, TreeError, edit};
-use crate::undo::RollPtr;
+use crate::tree::{Hint, MAX_ENTRY, Spot, edit};
 use crate::undo::chains::{self, CHAINS_MAX};
 use crate::undo::record::{self, Body, Change, Record};
 use crate::undo::shared::Shared;

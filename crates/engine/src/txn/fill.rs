@@ -12,15 +12,16 @@
 //! Locks: the transaction's state, over each of these mini-transactions. Latches: the root, the header, undo pages.
 
 use super::{State, Txn};
-use crate::core::Core;
+use crate::error::TreeError;
 use crate::error::{Error, Result};
 use crate::lock::Want;
+use crate::row::RollPtr;
 use crate::row::{self, Head, TxnId};
-use crate::space::{Space, run};
 use crate::table::Table;
 use crate::tree::bulk::{Numbers, Whole};
-use crate::tree::{Cursor, Flow, Hint, Plan, Seek, Tree, TreeError};
-use crate::undo::RollPtr;
+use crate::tree::space::{Space, run};
+use crate::tree::{Cursor, Flow, Hint, Plan, Seek, Tree};
+use crate::txn::shared::Core;
 use crate::undo::record::{self, Body, Record};
 use crate::undo::stream::{Stream, append_log};
 use parking_lot::Mutex;

@@ -1,4 +1,4 @@
-//! Large values of rows, or of parts of rows (`crate::off_page`): written before their row, in several mini-transactions, each of which notes in the
+//! Large values of rows, or of parts of rows (`crate::row::off_page`): written before their row, in several mini-transactions, each of which notes in the
 //! transaction's undo how far the value has come. So a rollback frees a value whose row was not written, and
 //! recovery what a crash cut short.
 //!
@@ -9,11 +9,11 @@
 //! transaction when the value is written or has failed: nothing else is appended meanwhile.
 
 use super::{State, Txn};
-use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::space::Space;
 use crate::table::Table;
 use crate::tree::overflow::{self, By, Placed, Way};
+use crate::tree::space::Space;
+use crate::txn::shared::Core;
 use crate::undo::record::{self, Body, Record};
 use std::sync::atomic::Ordering;
 use terrace_io::cancel::Cancel;

@@ -5,11 +5,11 @@
 //! background, again and again until it succeeds.
 
 use super::{Decision, State, commit_state, rollback};
-use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::lock::Phase;
 use crate::row::TxnId;
-use crate::trouble::Trouble;
+use crate::storage::trouble::Trouble;
+use crate::txn::shared::Core;
 use hashbrown::HashSet;
 use std::collections::VecDeque;
 use std::sync::Arc;

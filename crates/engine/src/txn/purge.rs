@@ -16,11 +16,12 @@ pub mod trouble;
 
 use self::ahead::{Ahead, Fetcher};
 use super::history::{History, Past};
-use crate::core::{Core, PURGE_BATCH};
+use crate::error::TreeError;
 use crate::error::{Error, Result};
 use crate::row::{Head, TxnId};
 use crate::tree::overflow::{self, Large};
-use crate::tree::{Flow, Hint, Plan, Tree, TreeError};
+use crate::tree::{Flow, Hint, Plan, Tree};
+use crate::txn::shared::{Core, PURGE_BATCH};
 use crate::undo::chains;
 use crate::undo::record::{Body, Change};
 use crate::undo::stream::Mark;

@@ -5,8 +5,8 @@
 //! [`DELAY_MAX`]: so writers and purge come to an even pace, and undo does not fill the volume. While purge gets nowhere
 //! (`purge::trouble`) there is no pace to come to, and changes cost nothing.
 
-use crate::core::Core;
 use crate::error::{Error, Result};
+use crate::txn::shared::Core;
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_io::cancel;
 use terrace_io::clock::Nanos;

@@ -8,7 +8,7 @@ use super::State;
 use super::history::{History, Past};
 use super::orphaned::Left;
 use crate::error::{Error, Result};
-use crate::undo::RollPtr;
+use crate::row::RollPtr;
 use crate::undo::record::{self, Body};
 use crate::undo::stream::{Found, Mark, Streams};
 use hashbrown::HashSet;

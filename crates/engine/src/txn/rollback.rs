@@ -2,13 +2,14 @@
 //! in one mini-transaction. So a crash in mid-rollback leaves a shorter transaction to roll back.
 
 use super::{State, cancel, fill};
-use crate::core::Core;
+use crate::error::TreeError;
 use crate::error::{Error, Result};
-use crate::off_page;
+use crate::row::RollPtr;
+use crate::row::off_page;
 use crate::row::{self, Head, TxnId};
 use crate::tree::overflow::{self, Large};
-use crate::tree::{Flow, Hint, MAX_ENTRY, Plan, Tree, TreeError};
-use crate::undo::RollPtr;
+use crate::tree::{Flow, Hint, MAX_ENTRY, Plan, Tree};
+use crate::txn::shared::Core;
 use crate::undo::record::{self, Body, Change};
 use crate::undo::shared::Shared;
 use crate::undo::stream::{Stream, append_log};

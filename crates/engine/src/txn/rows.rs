@@ -12,14 +12,15 @@ pub use batch::KeyChange;
 
 use super::change::Act;
 use super::{Lock, State, Txn};
+use crate::error::TreeError;
 use crate::error::{Error, Result};
 use crate::lock::{InTheWay, Mode, Want};
-use crate::off_page::{Hole, Larges, Row};
+use crate::row::off_page::{Hole, Larges, Row};
 use crate::row::{self, Head};
 use crate::table::Table;
 use crate::tree::overflow::{self, By, Large};
-use crate::tree::{MAX_KEY, Tree, TreeError};
-use crate::version::{Reader, Seen, head_of, seen};
+use crate::tree::{MAX_KEY, Tree};
+use crate::txn::version::{Reader, Seen, head_of, seen};
 use far::Far;
 use off_page::{Asked, Opened};
 use terrace_tier::memory::pool::Access;
@@ -523,7 +524,7 @@ impl Txn {
     pub(crate) fn with_state<R>(&self, work: impl FnOnce(&mut State) -> R) -> R {
         work(&mut self.state.lock())
     }
-    pub(crate) fn core(&self) -> &crate::core::Core {
+    pub(crate) fn core(&self) -> &crate::txn::shared::Core {
         &self.core
     }
 }

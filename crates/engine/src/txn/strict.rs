@@ -9,9 +9,10 @@
 //! The version is looked at under the leaf's latch. One that somebody is still writing is waited for first: it may be rolled
 //! back. For a committed one no lock is waited for, since nothing can make it older.
 
-use super::{Isolation, State, Txn};
+use super::{State, Txn};
+use crate::lock::Isolation;
 use crate::row::Head;
-use crate::version::Reader;
+use crate::txn::version::Reader;
 
 impl State {
     /// The view beyond which no row is locked, if there is one.

@@ -3,8 +3,8 @@
 //! With durable reads (`ids::unseen`) a commit is visible when it is durable; of a transaction that has changed nothing the ticket waits for the
 //! commits that it has seen under locks.
 
-use crate::core::Core;
 use crate::error::{Error, Result};
+use crate::txn::shared::Core;
 use std::sync::Arc;
 use terrace_tier::page::Glsn;
 use terrace_tier::redo::LogError;

@@ -11,7 +11,7 @@
 //!   followed it, and stayed ([`Change::before`]); records of earlier builds have kind Delete and no sum. Delta: an update of a row that is all in its leaf, before
 //!   and after, and much of which stayed: `sum u32 · front · back`, the sum of what follows the new value's head and, as numbers of variable length,
 //!   how many bytes at the start and at the end of that the old value has, too (`undo::shared`); then the old value without these. Keep: an update that kept parts of
-//!   the row (`crate::off_page`); before the old value stands `kept u64`, a bit for each of its parts. Dropped: an update or a
+//!   the row (`crate::row::off_page`); before the old value stands `kept u64`, a bit for each of its parts. Dropped: an update or a
 //!   delete mark of a row with large values; before the old value stand `kept u64 · marked u8 · length u16 · list`, which pages those have that it drops
 //!   (`undo::chains`).
 //!   Volumes of before format version 9 have Changes with the head of all others, and then
@@ -23,9 +23,9 @@
 //! * Large: `table u32 · first page u32 · length u32 · serial u64`: a large value, a row or a part of one, is
 //!   written for a row that the transaction's next Change, if it comes, puts. The page is the first one written so far.
 
-use super::RollPtr;
 use super::shared::Shared;
-use crate::off_page::{self, Larges};
+use crate::row::RollPtr;
+use crate::row::off_page::{self, Larges};
 use crate::row::{self, Head, TxnId};
 use crate::tree::overflow::Large;
 use crate::varint::{self, Numbers};

@@ -1,10 +1,10 @@
 //! Streams: where undo records are appended, taken off, walked and freed.
 
-use super::RollPtr;
 use super::record::{self, RECORD_MAX, Record};
+use crate::error::TreeError;
 use crate::error::{Error, Result};
-use crate::space::{self, ALLOCATION_FRAMES, Content, Space};
-use crate::tree::TreeError;
+use crate::row::RollPtr;
+use crate::tree::space::{self, ALLOCATION_FRAMES, Content, Space};
 use std::sync::Arc;
 use terrace_io::lock::{Mutex, Mutexes};
 use terrace_io::observe;

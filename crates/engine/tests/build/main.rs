@@ -22,11 +22,11 @@ use terrace_engine::Span;
 use terrace_engine::Table;
 use terrace_engine::TableDef;
 use terrace_engine::Txn;
-use terrace_engine::catalog::rules::{Placement, TableRules};
-use terrace_engine::catalog::{Codec, TableOptions};
 use terrace_engine::config::{Bytes, Config};
 use terrace_engine::offline::check::{self, Verdict};
 use terrace_engine::offline::instance::Look;
+use terrace_engine::table::catalog::rules::{Placement, TableRules};
+use terrace_engine::table::catalog::{Codec, TableOptions};
 use terrace_io::disk::Disk;
 use terrace_sim::{SimDisk, SimWorld};
 

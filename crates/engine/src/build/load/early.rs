@@ -3,7 +3,7 @@
 
 use super::Load;
 use crate::error::{Error, Result};
-use crate::off_page::{Row, Span};
+use crate::row::off_page::{Row, Span};
 use crate::txn::rows::Entry;
 use std::collections::HashSet;
 

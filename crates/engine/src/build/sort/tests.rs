@@ -109,7 +109,7 @@ fn what_a_crash_left_is_removed_and_nothing_else() {
     let disk = sim.disk("volume");
     disk.create("sort.3").unwrap();
     disk.create("sorted").unwrap();
-    spill::remove_left(&*disk).unwrap();
+    sort_file::remove_left(&*disk).unwrap();
     assert_eq!(disk.list().unwrap(), ["sorted"]);
 }
 

@@ -194,7 +194,7 @@ fn a_face_shows_the_transaction_that_runs() {
     let running = Running::default();
     let (one, two) = (running.add(), running.add());
     assert!(running.all().is_empty());
-    two.begins(8, Some(crate::txn::Isolation::Serializable), 70);
+    two.begins(8, Some(crate::lock::Isolation::Serializable), 70);
     one.begins(7, None, 60);
     one.set_connection(3);
     one.set_changes(4, Some(3));
@@ -218,7 +218,7 @@ fn a_face_shows_the_transaction_that_runs() {
         rows: Some(0),
         locked: 0,
         phase: Phase::Active,
-        isolation: Some(crate::txn::Isolation::Serializable),
+        isolation: Some(crate::lock::Isolation::Serializable),
     };
     assert_eq!(running.all(), [seven, eight]);
     assert_eq!(

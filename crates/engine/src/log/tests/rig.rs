@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::log::{self, Log, LogSetup};
-use crate::recovery::cut;
+use crate::storage::recovery::cut;
 use crate::superblock::{self, Superblock};
 use std::sync::Arc;
 use terrace_io::World;

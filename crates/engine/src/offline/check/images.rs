@@ -2,7 +2,7 @@
 
 use super::{Progress, Report, Tables};
 use crate::offline::instance::{AT_ONCE, Look, SILENT_MAX, no_object, side_by_side};
-use crate::space::check::NoPage;
+use crate::tree::space::check::NoPage;
 use terrace_io::AlignedBuf;
 use terrace_io::store::Purpose;
 use terrace_tier::address::InObject;

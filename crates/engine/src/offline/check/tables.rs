@@ -8,10 +8,10 @@
 use super::tally::{Difference, Tally};
 use super::undo::{Settled, Undo};
 use super::{Progress, Report, Tables, add_tree};
-use crate::catalog::Listed;
-use crate::off_page;
 use crate::offline::instance::Look;
+use crate::row::off_page;
 use crate::row::{self, Head};
+use crate::table::catalog::Listed;
 use crate::tree::check::{self as tree, Named, OnEntry, Wanted};
 use crate::tree::overflow::{Large, Placed};
 use hashbrown::HashMap;

@@ -4,13 +4,13 @@
 //! and which large values undo still names.
 
 use super::{Report, Tables};
-use crate::off_page;
 use crate::offline::instance::Look;
+use crate::row::RollPtr;
+use crate::row::off_page;
 use crate::row::{Head, TxnId};
-use crate::space::HEADER_PAGE;
-use crate::space::check::{NoPage, Source, SpaceCheck};
 use crate::tree::overflow::Large;
-use crate::undo::RollPtr;
+use crate::tree::space::HEADER_PAGE;
+use crate::tree::space::check::{NoPage, Source, SpaceCheck};
 use crate::undo::record::{self, Body, Change, Record, State};
 use crate::undo::stream::{self, Mark};
 use hashbrown::{HashMap, HashSet};

@@ -69,7 +69,7 @@ fn a_child_that_is_free_is_an_error_and_not_an_endless_search() {
 #[test]
 fn a_header_of_another_kind_is_refused() {
     let (pages, _, _) = testing::pages(50);
-    crate::space::create(&pages, SPACE, Content::Nothing, Urgency::Normal).unwrap();
+    crate::tree::space::create(&pages, SPACE, Content::Nothing, Urgency::Normal).unwrap();
     assert!(matches!(Tree::open(&pages, SPACE), Err(TreeError::Corrupt { .. })));
 }
 

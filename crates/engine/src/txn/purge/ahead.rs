@@ -10,9 +10,9 @@
 
 use super::super::history::Past;
 use super::tree_of;
-use crate::core::Core;
 use crate::error::Result;
 use crate::tree::Tree;
+use crate::txn::shared::Core;
 use crate::undo::record::Body;
 use crate::undo::stream::Mark;
 use std::collections::{BTreeMap, VecDeque};

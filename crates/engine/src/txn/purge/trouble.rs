@@ -6,8 +6,8 @@
 //! A page that may be there when it is asked for again (the store or the volume does not answer), or one of undo, is waited for. After some
 //! tries writers are not slowed for a purge that gets nowhere: that would go on for as long, and bring purge nothing.
 
-use crate::core::Core;
 use crate::error::{Error, Result};
+use crate::txn::shared::Core;
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_io::lock::{Mutex, Mutexes};
 
@@ -42,8 +42,8 @@ impl Trouble {
         self.stuck.lock().is_some()
     }
 
-    pub fn troubles(&self) -> Vec<crate::trouble::Trouble> {
-        use crate::trouble::{REBUILD, Trouble};
+    pub fn troubles(&self) -> Vec<crate::storage::trouble::Trouble> {
+        use crate::storage::trouble::{REBUILD, Trouble};
         let stuck = self.stuck.lock().clone();
         let stuck =
             stuck.and_then(|error| Trouble::of_work(NAME, &error, format!("purge gets nowhere: {error}")));

@@ -4,12 +4,13 @@
 //! meanwhile, so under the leaf's latch the row must still name them; if it doesn't, they are written as if nothing had been there.
 
 use super::super::{State, Txn};
+use crate::error::TreeError;
 use crate::error::{Error, Result};
-use crate::off_page::{self, Hole, Larges, Row};
+use crate::row::off_page::{self, Hole, Larges, Row};
 use crate::row::{self, APART, Head, LARGE};
 use crate::table::Table;
 use crate::tree::overflow::{self, By, Large, Placed};
-use crate::tree::{Tree, TreeError, max_inline_value};
+use crate::tree::{Tree, max_inline_value};
 use std::borrow::Cow;
 use terrace_tier::memory::pool::Access;
 use terrace_tier::page::PageId;

@@ -1,0 +1,151 @@
+//! The cold side of an instance: its object store, the fence that says whose it is, sinking and
+//! collection.
+//!
+//! Start: an instance that never took a store asks it at once, so a wrong bucket, missing credentials or an
+//! unreachable store are found before anything is trusted to it; that it took one is then in the superblock. From then
+//! on it starts without a word from the store (it may be dead, or its directory not be mounted yet); the sinker takes
+//! the fence when it first can, and what it finds is in `status`. An empty store is then never made its own, also while
+//! it has no object: what is put below a mount is gone when the mount comes.
+//!
+//! After each start the store is listed once, in the background, for objects that were put and never
+//! published or superseded and not yet deleted (`Collector::scrub_orphans`): what waits for deletion is
+//! kept in memory only.
+
+use crate::config::{Bytes, Config};
+use crate::error::Error;
+use crate::storage::trouble::{REBUILD, Trouble};
+use crate::superblock::Superblock;
+use std::sync::Arc;
+use terrace_io::World;
+use terrace_io::sched::Worker;
+use terrace_io::store::ObjectStore;
+use terrace_tier::ablation::Mechanism;
+use terrace_tier::flash::FlashCache;
+use terrace_tier::memory::pool::Pool;
+use terrace_tier::objects::collect::{CollectWorker, Collector, NoSnapshots};
+use terrace_tier::objects::fence::{Fence, Takers, Writer};
+use terrace_tier::objects::object::Objects;
+use terrace_tier::objects::sink::{
+    self, EpochSequences, Patches, SinkParts, SinkSettings, SinkWorker, Sinker,
+};
+use terrace_tier::redo::Redo;
+use terrace_tier::volume::map::Map;
+use terrace_tier::volume::object_buffer::ObjectBuffer;
+
+/// The least memory of an instance with an object store: a sinker's buffers are among it.
+pub const MEMORY_MIN: Bytes = Bytes(10 << 20);
+
+pub struct Cold {
+    pub store: Arc<dyn ObjectStore>,
+    pub objects: Arc<Objects>,
+    pub fence: Arc<Fence>,
+    pub sinker: Arc<Sinker>,
+    pub collector: Arc<Collector>,
+    workers: usize,
+}
+
+/// What the cold side works with.
+pub struct ColdParts {
+    pub world: World,
+    pub objects: Arc<Objects>,
+    pub map: Arc<Map>,
+    pub buffer: Arc<ObjectBuffer>,
+    pub pool: Arc<Pool>,
+    pub redo: Arc<dyn Redo>,
+    pub flash: Option<Arc<dyn FlashCache>>,
+    pub takers: Arc<dyn Takers>,
+    pub patches: Arc<dyn Patches>,
+}
+
+impl Cold {
+    /// `superblock` has this start's epoch already.
+    pub fn open(config: &Config, parts: ColdParts, superblock: &Superblock) -> Result<Cold, Error> {
+        if config.memory < MEMORY_MIN {
+            let (memory, store) = (config.memory, parts.objects.store().describe());
+            let what = "is too little beside the object store";
+            return Err(Error::Invalid(format!("memory = {memory} {what} {store}: at least {MEMORY_MIN}")));
+        }
+        let ColdParts { world, objects, map, buffer, pool, redo, flash, takers, patches } = parts;
+        let writer = Writer {
+            instance: superblock.instance,
+            lineage: superblock.lineage,
+            epoch: superblock.epoch,
+            nonce: world.random.next_u64().max(1),
+        };
+        let bound = superblock.has_store || !map.objects().is_empty();
+        let store = objects.store().clone();
+        let fence = Arc::new(Fence::new(store.clone(), writer, bound, takers));
+        if !bound {
+            fence.take()?;
+        }
+        let collector = Arc::new(Collector::new(
+            world.clone(),
+            map.clone(),
+            redo.clone(),
+            objects.clone(),
+            fence.clone(),
+            Arc::new(NoSnapshots),
+        ));
+        collector.want_scrub();
+        let sequences = Arc::new(EpochSequences::new());
+        let (objects_too, fence_too, collector_too) = (objects.clone(), fence.clone(), collector.clone());
+        let sinking = SinkParts {
+            world,
+            map,
+            buffer,
+            pool,
+            redo,
+            flash,
+            objects: objects_too,
+            fence: fence_too,
+            sequences,
+            patches: Some(patches).filter(|_| !config.without.has(Mechanism::Patches)),
+            collector: collector_too,
+        };
+        let cool = config.sink_after_ms.saturating_mul(1_000_000);
+        let memory = config.sink_memory();
+        let (requests_max, defers) =
+            (config.sink_requests_max as u64, !config.without.has(Mechanism::Deferral));
+        let settings = SinkSettings { cool, requests_max, memory, defers };
+        let sinker = Arc::new(Sinker::new(sinking, settings));
+        Ok(Cold { store, objects, fence, sinker, collector, workers: sink::workers(memory) })
+    }
+
+    /// The workers that sink and collect.
+    pub fn workers(&self) -> Vec<Box<dyn Worker>> {
+        let sinker = |_| Box::new(SinkWorker(self.sinker.clone())) as Box<dyn Worker>;
+        // A sink leaves an object or two to delete, each a round trip as its put was.
+        let collector = |_| Box::new(CollectWorker(self.collector.clone())) as Box<dyn Worker>;
+        (0..self.workers).map(sinker).chain((0..self.workers).map(collector)).collect()
+    }
+
+    /// What is wrong with the store, if anything: of several the most urgent.
+    pub fn trouble(&self) -> Option<Trouble> {
+        const NAME: &str = "object_store_trouble";
+        let sinking = self.sinker.status();
+        let fenced = sinking.fenced.map(|why| {
+            let todo = "nothing sinks any more and the object buffer fills up; see docs/backup.md, or stop the instance that took the store";
+            Trouble::act(NAME, format!("{why}; {todo}"))
+        });
+        let failed = [sinking.error, self.collector.status().1, self.objects.outage.why()];
+        let failed = failed.into_iter().flatten().map(|failure| match failure.needs_person {
+            true => {
+                let todo =
+                    "check that this is the right store, and mounted, and its credentials and settings";
+                Trouble::act(NAME, format!("{}; {todo}", failure.text))
+            }
+            false => Trouble::degraded(NAME, failure.text),
+        });
+        // The first of those that are alike.
+        fenced
+            .into_iter()
+            .chain(failed)
+            .reduce(|one, other| if other.severity > one.severity { other } else { one })
+    }
+
+    /// Blocks that can't be sunk, if there are some.
+    pub fn unsinkable(&self) -> Option<Trouble> {
+        let corrupt = self.sinker.status().corrupt?;
+        Some(Trouble::act("sink_trouble", format!("a block stays on the volume: {corrupt}; {REBUILD}")))
+    }
+}

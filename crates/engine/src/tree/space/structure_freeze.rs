@@ -1,0 +1,134 @@
+//! Keeps the structure of a space still for who walks it.
+//!
+//! Who takes pages or gives them back is inside from before the first latch until the mini-transaction is committed ([`Still::enter`]).
+//! A walk that nobody was inside of has seen one structure ([`Still::stamp`]); where changes don't stop, [`Still::close`] waits for
+//! those inside and keeps others out. They wait with no latch held, so whoever reads or changes entries in place goes on, and the walk
+//! finds every page; what only tidies up is put off instead.
+//!
+//! A thread that has closed it is let in itself: in the simulation background workers run inside the waits of others, so
+//! within the walk.
+
+use crate::error::tree::Result;
+use std::sync::Arc;
+use std::thread::ThreadId;
+use terrace_io::cancel;
+use terrace_io::lock::{Mutex, Mutexes};
+use terrace_io::sched::{Event, Sched};
+use terrace_tier::memory::lower_tiers::ReadError;
+
+#[derive(Default)]
+pub struct Still(Mutex<State, { Mutexes::SpacePages as u8 }>);
+
+#[derive(Default)]
+struct State {
+    inside: u32,
+    entered: u64,
+    closed: Option<Arc<By>>,
+}
+
+struct By {
+    thread: ThreadId,
+    /// Somebody has left, or it is open again.
+    moved: Event,
+}
+
+/// Changes the structure as long as it lives. Nobody enters twice: who has closed it waits for the first to leave.
+pub struct Inside<'s>(&'s Still);
+
+/// Nobody else's change begins as long as it lives.
+pub struct Closed<'s>(&'s Still, Arc<By>);
+
+/// What had begun and not ended when somebody looked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stamp {
+    inside: u32,
+    entered: u64,
+}
+
+impl Still {
+    /// Waits while a walk keeps it closed. No latch is held.
+    pub fn enter(&self, sched: &dyn Sched) -> Result<Inside<'_>> {
+        loop {
+            let (by, seen) = {
+                let mut state = self.0.lock();
+                match &state.closed {
+                    Some(by) if by.thread != std::thread::current().id() => (by.clone(), by.moved.ticket()),
+                    _ => {
+                        state.inside += 1;
+                        state.entered += 1;
+                        return Ok(Inside(self));
+                    }
+                }
+            };
+            wait(&by, seen, sched)?;
+        }
+    }
+
+    /// Whether who can put a change off should.
+    pub fn is_closed(&self) -> bool {
+        self.0.lock().closed.is_some()
+    }
+
+    pub fn stamp(&self) -> Stamp {
+        let State { inside, entered, .. } = *self.0.lock();
+        Stamp { inside, entered }
+    }
+
+    /// Whether nothing has changed since, nor was about to.
+    pub fn was_still(&self, since: Stamp) -> bool {
+        since.inside == 0 && self.stamp().entered == since.entered
+    }
+
+    /// Waits for another walk, and for changes that have begun.
+    pub fn close(&self, sched: &dyn Sched) -> Result<Closed<'_>> {
+        let by = Arc::new(By { thread: std::thread::current().id(), moved: Event::new() });
+        let closed = loop {
+            let (other, seen) = {
+                let mut state = self.0.lock();
+                match &state.closed {
+                    Some(other) => (other.clone(), other.moved.ticket()),
+                    None => {
+                        state.closed = Some(by.clone());
+                        break Closed(self, by);
+                    }
+                }
+            };
+            wait(&other, seen, sched)?;
+        };
+        loop {
+            let seen = closed.1.moved.ticket();
+            if self.0.lock().inside == 0 {
+                return Ok(closed);
+            }
+            wait(&closed.1, seen, sched)?;
+        }
+    }
+}
+
+fn wait(by: &By, seen: terrace_io::sched::Ticket, sched: &dyn Sched) -> Result<()> {
+    if cancel::asked() {
+        return Err(ReadError::Cancelled.into());
+    }
+    sched.wait(&by.moved, seen, Some(cancel::LOOK));
+    Ok(())
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        let by = {
+            let mut state = self.0.0.lock();
+            state.inside -= 1;
+            state.closed.clone()
+        };
+        if let Some(by) = by {
+            by.moved.notify();
+        }
+    }
+}
+
+impl Drop for Closed<'_> {
+    fn drop(&mut self) {
+        self.0.0.lock().closed = None;
+        self.1.moved.notify();
+    }
+}
