@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 #include "status.h"
 #include "globals.h"
-#include "lock_words.h"
-#include "seen.h"
+#include "lock_report.h"
+#include "space_tables.h"
 
 namespace terrace {
 

@@ -2,7 +2,7 @@
 #include "kept_statistics.h"
 #include "ddl.h"
 #include "globals.h"
-#include "heard.h"
+#include "kill_scope.h"
 #include "walk.h"
 #include <optional>
 

@@ -9,7 +9,7 @@
 #include "globals.h"
 #include "alter.h"
 #include "ddl.h"
-#include "heard.h"
+#include "kill_scope.h"
 #include "key_words.h"
 #include "table_options.h"
 

@@ -6,8 +6,8 @@
   The engine counts the reads of each thread. The session takes the counts at the end of each call that may read (Meter) and at the end of a
   statement, so that they belong to the session even if threads serve several sessions.
 */
-#ifndef TERRACE_SEEN_H
-#define TERRACE_SEEN_H
+#ifndef TERRACE_SPACE_TABLES_H
+#define TERRACE_SPACE_TABLES_H
 
 #include "server.h"
 

@@ -19,7 +19,7 @@
 
   KILL: kill_query comes from another thread. It finds the transaction's cancel handle under the session's mutex, which
   the owner takes only when that changes: a session's transactions follow one another in one handle, as a rule. What the
-  session waits for outside of its transaction has handles of its own (heard.h).
+  session waits for outside of its transaction has handles of its own (kill_scope.h).
 */
 #ifndef TERRACE_SESSION_H
 #define TERRACE_SESSION_H

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-#include "locks_seen.h"
+#include "lock_tables.h"
 #include "globals.h"
 #include "info_schema.h"
 #include "key_words.h"
-#include "seen.h"
+#include "space_tables.h"
 #include "session.h"
 #include "sql_acl.h"
 #include "sql_class.h"

@@ -7,7 +7,7 @@
 #include "ha_terrace.h"
 #include "errors.h"
 #include "globals.h"
-#include "heard.h"
+#include "kill_scope.h"
 #include "walk.h"
 #include <set>
 #include <string>

@@ -3,7 +3,7 @@
 #include "ha_terrace.h"
 #include "errors.h"
 #include "globals.h"
-#include "heard.h"
+#include "kill_scope.h"
 
 using namespace terrace;
 

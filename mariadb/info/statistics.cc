@@ -4,7 +4,7 @@
 #include "ddl.h"
 #include "errors.h"
 #include "globals.h"
-#include "heard.h"
+#include "kill_scope.h"
 #include "kept_statistics.h"
 #include <chrono>
 

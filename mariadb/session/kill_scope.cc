@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-#include "heard.h"
+#include "kill_scope.h"
 #include "globals.h"
 
 namespace terrace {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* The handler's cursor: fetching batches, walking over them, unpacking their rows. The map is in ha_terrace.h. */
 #include "ha_terrace.h"
-#include "seen.h"
+#include "space_tables.h"
 #include "errors.h"
 #include "globals.h"
 

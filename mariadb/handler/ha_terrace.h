@@ -35,7 +35,7 @@
 
 #include "server.h"
 #include "globals.h"
-#include "heard.h"
+#include "kill_scope.h"
 #include "row_codec.h"
 #include "key_codec.h"
 #include "query_cache.h"

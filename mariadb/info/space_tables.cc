@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-#include "seen.h"
+#include "space_tables.h"
 #include "globals.h"
 #include "info_schema.h"
 #include "session.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-#include "lock_words.h"
+#include "lock_report.h"
 #include "globals.h"
 #include "info_schema.h"
 #include "tztime.h"

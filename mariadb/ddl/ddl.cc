@@ -12,7 +12,7 @@
 #include "definition_files.h"
 #include "errors.h"
 #include "globals.h"
-#include "heard.h"
+#include "kill_scope.h"
 #include "in_doubt.h"
 #include "kept_statistics.h"
 #include "table_options.h"

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
   Which transactions hold and wait for which locks: information_schema.TERRACE_TRX, TERRACE_LOCKS, TERRACE_LOCK_WAITS and
-  TERRACE_LAST_DEADLOCK, whose rows the engine returns. lock_words.h has them as text.
+  TERRACE_LAST_DEADLOCK, whose rows the engine returns. lock_report.h has them as text.
 */
-#ifndef TERRACE_LOCKS_SEEN_H
-#define TERRACE_LOCKS_SEEN_H
+#ifndef TERRACE_LOCK_TABLES_H
+#define TERRACE_LOCK_TABLES_H
 
 #include "server.h"
 

@@ -8,7 +8,7 @@
 #include "definition_files.h"
 #include "errors.h"
 #include "globals.h"
-#include "heard.h"
+#include "kill_scope.h"
 #include "kept_statistics.h"
 #include "partition_info.h"
 #include "xid.h"

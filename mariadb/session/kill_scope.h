@@ -3,8 +3,8 @@
   KILL and max_statement_time in calls of the engine that belong to no transaction, or to another one than the session's: opening a table,
   statistics, CHECK, the optimizer's estimates. These calls, too, may wait long for a page from a lower tier.
 */
-#ifndef TERRACE_HEARD_H
-#define TERRACE_HEARD_H
+#ifndef TERRACE_KILL_SCOPE_H
+#define TERRACE_KILL_SCOPE_H
 
 #include "session.h"
 

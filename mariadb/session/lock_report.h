@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
   Transactions, their waits and the last deadlock as readable text, for SHOW ENGINE STATUS and the error log. The text is made from the rows that
-  the engine returns for the tables of locks_seen.h.
+  the engine returns for the tables of lock_tables.h.
 */
-#ifndef TERRACE_LOCK_WORDS_H
-#define TERRACE_LOCK_WORDS_H
+#ifndef TERRACE_LOCK_REPORT_H
+#define TERRACE_LOCK_REPORT_H
 
 #include "server.h"
 #include <string>
