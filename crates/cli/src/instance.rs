@@ -5,10 +5,10 @@ use crate::location::Location;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use terrace::open::{self as places, Seen};
+use terrace::open::{self as places, OfflinePlaces};
 use terrace_engine::Error;
 use terrace_engine::Kind;
-use terrace_engine::offline::instance::Look;
+use terrace_engine::offline::instance::OfflineInstance;
 use terrace_io::disk::Disk;
 
 /// Why an instance can't be looked at.
@@ -41,7 +41,7 @@ impl From<Error> for Fault {
 
 /// An instance, opened, and the flash directory if it was named.
 pub struct Instance {
-    pub look: Look,
+    pub look: OfflineInstance,
     pub flash: Option<Arc<dyn Disk>>,
 }
 
@@ -99,13 +99,13 @@ pub fn open(location: &Location) -> Result<Instance, Fault> {
     if !seen.volume.exists("superblock").map_err(Error::from)? {
         return Err(absent(&seen.volume.describe()));
     }
-    let look = Look::open(seen.volume, seen.store)?;
+    let look = OfflineInstance::open(seen.volume, seen.store)?;
     config.overruled(&look.superblock).iter().for_each(|what| eprintln!("warning: {what}"));
     Ok(Instance { look, flash: seen.flash })
 }
 
 /// The places of an instance that was opened for looking, to be changed.
-pub fn change(location: &Location) -> Result<Seen, Fault> {
+pub fn change(location: &Location) -> Result<OfflinePlaces, Fault> {
     let (text, overrides) = texts(location)?;
     places::assemble_to_change(&text, &overrides).map_err(unusable)
 }

@@ -14,7 +14,7 @@ use clap::{Parser, Subcommand};
 use instance::Instance;
 use location::Location;
 use std::process::ExitCode;
-use terrace_engine::engine::inspect::kept_curve::Kept;
+use terrace_engine::engine::inspect::kept_curve::KeptCurve;
 use terrace_engine::offline::check::{self, Options, Verdict};
 
 #[derive(Parser)]
@@ -118,7 +118,7 @@ fn with(location: &Location, work: impl FnOnce(Instance) -> u8) -> ExitCode {
 }
 
 fn advise(location: &Location) -> ExitCode {
-    let kept = instance::open(location).and_then(|instance| Ok(Kept::load(&*instance.look.volume)?));
+    let kept = instance::open(location).and_then(|instance| Ok(KeptCurve::load(&*instance.look.volume)?));
     match kept {
         Ok(kept) => {
             output::advice(&kept, location.json);

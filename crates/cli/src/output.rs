@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime};
 use terrace_cost::advice;
 use terrace_engine::SpaceInfo;
-use terrace_engine::engine::inspect::kept_curve::Kept;
+use terrace_engine::engine::inspect::kept_curve::KeptCurve;
 use terrace_engine::engine::inspect::metrics;
 use terrace_engine::offline::check::{self, Findings, Report};
 use terrace_engine::superblock;
@@ -199,7 +199,7 @@ pub fn prometheus(instance: &Instance, location: &Location) {
 }
 
 /// What the last run's curve advises.
-pub fn advice(kept: &Kept, as_json: bool) {
+pub fn advice(kept: &KeptCurve, as_json: bool) {
     let lines = kept.advise();
     if !as_json {
         lines.iter().for_each(|line| out!("{line}"));

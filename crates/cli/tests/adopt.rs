@@ -92,7 +92,7 @@ fn a_volume_that_was_put_back_adopts_its_store_and_the_other_is_named_as_the_str
 fn lost_objects_are_named_and_the_store_is_adopted_without_them_only_by_force() {
     let instance = put_back("adopt-lost");
     let named = {
-        let look = terrace_engine::offline::instance::Look::open(
+        let look = terrace_engine::offline::instance::OfflineInstance::open(
             std::sync::Arc::new(
                 terrace_io::real::disk::RealDisk::open_to_read(instance.at("volume")).unwrap(),
             ),

@@ -199,7 +199,7 @@ fn what_nothing_names_is_leaked_and_no_fault() {
     let table = engine.open_table("d/t").unwrap();
     let tree = table.tree(0).unwrap();
     // A large value whose row was never written.
-    overflow::write(tree.space(), &[5; 40_000], overflow::Way::Logged, Urgency::Normal).unwrap();
+    overflow::write(tree.space(), &[5; 40_000], overflow::ValueLogging::Logged, Urgency::Normal).unwrap();
     // A page that was taken and put nowhere.
     let ready = tree.space().ready(1, Urgency::Normal).unwrap();
     let mut mtr = storage.pages.begin(4096, 1, Urgency::Normal).unwrap();

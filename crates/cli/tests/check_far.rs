@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use terrace_engine::Isolation;
 use terrace_engine::offline::check::{self, Options, Report, Verdict};
-use terrace_engine::offline::instance::Look;
+use terrace_engine::offline::instance::OfflineInstance;
 use terrace_io::object;
 use terrace_io::real::disk::RealDisk;
 use terrace_io::store::{Bytes, ObjectStore, Purpose, Result, StoreError, Version};
@@ -87,7 +87,7 @@ fn check_after(instance: &Instance, answers: u64, quick: bool, delay: Duration) 
     let new = AtomicU64::default;
     let far = Arc::new(Far { inner, answers, delay, reads: new(), now: new(), most: new() });
     let volume = Arc::new(RealDisk::open_to_read(instance.at("volume")).unwrap());
-    let look = Look::open(volume, Some(far.clone())).unwrap();
+    let look = OfflineInstance::open(volume, Some(far.clone())).unwrap();
     let report = check::check(&look, &Options { quick, flash: None }, &mut |_, _, _| {});
     (report, far)
 }

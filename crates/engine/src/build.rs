@@ -23,7 +23,7 @@ mod steps;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::lock::Isolation;
-use crate::lock::{InTheWay, Want};
+use crate::lock::{InTheWay, WantedLock};
 use crate::row::{self, Head, TxnId};
 use crate::storage::sort_file::Spill;
 use crate::table::catalog::{Alter, Source, TableOptions};
@@ -33,14 +33,14 @@ use crate::tree::bulk::{Bulk, Unnamed};
 use crate::tree::{self, Tree};
 use crate::txn::Txn;
 use crate::txn::rows::Entry;
-use crate::txn::rows::off_page::Asked;
+use crate::txn::rows::off_page::WantedParts;
 use crate::txn::shared::Core;
 use hashbrown::HashMap;
 use rebuild::Rebuilt;
 use sort::Sort;
 use std::sync::Arc;
+pub use steps::OnStep;
 use steps::Steps;
-pub use steps::Tell;
 use terrace_io::cancel;
 use terrace_tier::memory::pool::Access;
 use terrace_tier::page::SpaceId;
@@ -294,7 +294,7 @@ impl Alteration {
                 // It may be a transaction that a crash has left, which nobody tells of.
                 self.watch.add_found(key, head.txn);
             }
-            if self.view.read(&self.table, reader, key, Asked::ALL, row, &mut Vec::new())? {
+            if self.view.read(&self.table, reader, key, WantedParts::ALL, row, &mut Vec::new())? {
                 return Ok(true);
             }
         }
@@ -314,7 +314,7 @@ impl Alteration {
 
     /// Builds the tree of the entries that were added. `tell` gets how many of how many are in it, from time to time; false
     /// ends it. [`Error::Duplicate`] names which of the new indexes; then [`Alteration::duplicate`] is a row of it.
-    pub fn load(&mut self, which: usize, tell: Tell<'_>) -> Result<()> {
+    pub fn load(&mut self, which: usize, tell: OnStep<'_>) -> Result<()> {
         let owner = self.owner.clone();
         let _scope = owner.cancellable();
         let core = self.core.clone();
@@ -358,7 +358,7 @@ impl Alteration {
         }
         key.extend_from_slice(&self.duplicate);
         let view = self.round.as_ref().map_or(&self.view, |(view, _)| view);
-        view.read(&self.table, view.reader(), key, Asked::ALL, row, &mut Vec::new())
+        view.read(&self.table, view.reader(), key, WantedParts::ALL, row, &mut Vec::new())
     }
 
     /// Keys of rows that changed and are in no round yet.
@@ -416,7 +416,8 @@ impl Alteration {
         let space = self.table.tree(0)?.space().id();
         let is_active = |txn| self.core.ids.is_active(txn);
         self.owner.with_state(|state| {
-            let mut request = self.owner.request(state, (space, key), Want::EXCLUSIVE).may_give_up(true);
+            let mut request =
+                self.owner.request(state, (space, key), WantedLock::EXCLUSIVE).may_give_up(true);
             while is_active(txn) {
                 request.wait(&InTheWay::Txn(txn), is_active)?;
             }
@@ -434,7 +435,7 @@ impl Alteration {
         key.clear();
         key.extend_from_slice(found);
         let view = if side == Side::Before { &self.view } else { view };
-        view.read(&self.table, view.reader(), key, Asked::ALL, row, &mut Vec::new())
+        view.read(&self.table, view.reader(), key, WantedParts::ALL, row, &mut Vec::new())
     }
 
     /// Takes the entry of a row that is no longer so out of the built tree.

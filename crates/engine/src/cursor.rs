@@ -17,8 +17,8 @@ use crate::row::{self, Head};
 use crate::table::Table;
 use crate::tree;
 use crate::txn::cancel::Scope;
-pub use crate::txn::cursor_memory::{Account, PLENTY, Room};
-use crate::txn::rows::off_page::{Asked, PartFilter, payload};
+pub use crate::txn::cursor_memory::{Account, CursorMemory, PLENTY};
+use crate::txn::rows::off_page::{PartFilter, WantedParts, payload};
 use crate::txn::version::Reader;
 use crate::txn::{Lock, Txn};
 use fetching::Fetching;
@@ -49,7 +49,7 @@ pub enum RowLock {
 
 /// What there is at an entry for the reader.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Look {
+enum EntryVisibility {
     Seen,
     Nothing,
     /// Something, but somebody else has locked it.
@@ -356,7 +356,7 @@ impl Cursor {
         self.cursor.expect(self.fetching.expected(entries));
     }
     /// The memory bound that all open cursors share.
-    pub fn room(&self) -> &Arc<Room> {
+    pub fn room(&self) -> &Arc<CursorMemory> {
         &self.txn.core().cursors
     }
     /// Bytes that the cursor has reserved for what it copies.
@@ -443,8 +443,8 @@ impl Cursor {
             lock => self.txn.get(&self.table, self.primary_key(), lock, out),
         }
     }
-    fn asked(&self) -> Asked<'_> {
-        Asked { enough: self.enough, parts: self.parts.as_deref() }
+    fn asked(&self) -> WantedParts<'_> {
+        WantedParts { enough: self.enough, parts: self.parts.as_deref() }
     }
 
     /// The row if what the tree has now is what the reader sees, all of it in the leaf. False: it is to
@@ -502,13 +502,13 @@ impl Cursor {
                 Lock::None => self.look()?,
                 Lock::Shared | Lock::Exclusive => self.look_locked()?,
             };
-            if seen == Look::Seen {
+            if seen == EntryVisibility::Seen {
                 if !self.row_open {
                     self.pass_edge();
                 }
                 return Ok(true);
             }
-            if self.locks_gaps && seen == Look::Nothing && self.keep_key()? {
+            if self.locks_gaps && seen == EntryVisibility::Nothing && self.keep_key()? {
                 continue; // Nothing was there, but something may have come before its place was kept.
             }
             // The gap up to this entry is locked: the next one begins here. Were the edge to stay where the scan began, each

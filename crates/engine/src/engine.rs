@@ -9,12 +9,12 @@ pub use inspect::status::SpaceInfo;
 use crate::config::{Bytes, Config};
 use crate::cursor::{Buffers, Cursor};
 use crate::engine::inspect::info_tables::{self, Value};
-use crate::engine::inspect::kept_curve::Kept;
+use crate::engine::inspect::kept_curve::KeptCurve;
 use crate::engine::inspect::metrics;
 use crate::error::{Error, Result};
 use crate::lock::Isolation;
 use crate::lock::{Locks, OnDeadlock, OnWait, StatementOf};
-use crate::storage::copy::{BackgroundCopy, Copied, Copier, Tell};
+use crate::storage::copy::{BackgroundCopy, Copied, Copier, OnProgress};
 use crate::storage::resize::Size;
 use crate::storage::{Parts, Storage};
 use crate::table::catalog::Catalog;
@@ -22,7 +22,7 @@ use crate::table::catalog::rules::{TableRules, WritePolicy};
 use crate::table::row_counters::Rows;
 use crate::table::{Table, TableDef};
 use crate::txn::ids::Ids;
-use crate::txn::orphaned::{Left, RollbackWorker};
+use crate::txn::orphaned::{OrphanedTxn, RollbackWorker};
 use crate::txn::purge::PurgeWorker;
 use crate::txn::recover::read_streams;
 use crate::txn::shared::Core;
@@ -42,7 +42,7 @@ pub type TellRows = Box<dyn Fn(&[Vec<Value>]) + Send + Sync>;
 
 pub struct Engine {
     core: Arc<Core>,
-    prepared: Mutex<Vec<(Vec<u8>, Left)>>,
+    prepared: Mutex<Vec<(Vec<u8>, OrphanedTxn)>>,
     /// The numbers when somebody last looked at them in words.
     looked: Mutex<inspect::report::Numbers>,
 }
@@ -93,7 +93,7 @@ impl Engine {
         self.core.catalog.save_rows();
         self.core.storage.close()?;
         // Advice is no reason to fail: without it there is only none.
-        let _ = Kept::of(&self.core).save(&*self.core.storage.volume);
+        let _ = KeptCurve::of(&self.core).save(&*self.core.storage.volume);
         self.core.storage.stop();
         Ok(())
     }
@@ -255,7 +255,7 @@ impl Engine {
     }
     /// Decides a prepared transaction. One whose end fails stays prepared, and can be decided again, but for one that is being rolled back by
     /// then, which goes on in the background; meanwhile it is nobody else's.
-    fn decide(&self, xid: &[u8], end: impl FnOnce(&mut Left) -> Result<()>) -> Result<()> {
+    fn decide(&self, xid: &[u8], end: impl FnOnce(&mut OrphanedTxn) -> Result<()>) -> Result<()> {
         let taken = {
             let mut prepared = self.prepared.lock();
             let at = prepared.iter().position(|(x, _)| x == xid);
@@ -324,7 +324,7 @@ impl Engine {
     }
 
     /// Copies the volume to an empty place; see [`Copier`]. Commits go on.
-    pub fn copy(&self, to: Arc<dyn Disk>, tell: Tell<'_>) -> Result<Copied> {
+    pub fn copy(&self, to: Arc<dyn Disk>, tell: OnProgress<'_>) -> Result<Copied> {
         let mut copier = Copier::begin(&self.core.storage, to)?;
         copier.follow(tell)?;
         copier.finish(tell)

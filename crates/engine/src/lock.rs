@@ -62,7 +62,7 @@ pub enum Mode {
 
 /// What somebody wants of a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Want {
+pub struct WantedLock {
     pub mode: Mode,
     /// The key comes into being: gap locks of others are in the way.
     pub inserts: bool,
@@ -72,13 +72,14 @@ pub struct Want {
     pub rowless: bool,
 }
 
-impl Want {
-    pub const SHARED: Want = Want { mode: Mode::Shared, inserts: false, fills: false, rowless: false };
-    pub const EXCLUSIVE: Want = Want { mode: Mode::Exclusive, ..Want::SHARED };
+impl WantedLock {
+    pub const SHARED: WantedLock =
+        WantedLock { mode: Mode::Shared, inserts: false, fills: false, rowless: false };
+    pub const EXCLUSIVE: WantedLock = WantedLock { mode: Mode::Exclusive, ..WantedLock::SHARED };
     /// Of the beginning of a key, which must be unique.
-    pub const UNIQUE: Want = Want { rowless: true, ..Want::EXCLUSIVE };
+    pub const UNIQUE: WantedLock = WantedLock { rowless: true, ..WantedLock::EXCLUSIVE };
     /// Of the least key of a tree that is empty, into which rows of many keys come at once.
-    pub const FILL: Want = Want { inserts: true, fills: true, ..Want::EXCLUSIVE };
+    pub const FILL: WantedLock = WantedLock { inserts: true, fills: true, ..WantedLock::EXCLUSIVE };
 }
 
 /// What a range takes in memory, in bytes, with its ends unless they are long.
@@ -263,7 +264,7 @@ impl Locks {
     }
 
     /// Whether nobody holds anything that could be in the way.
-    fn is_free(&self, want: Want) -> bool {
+    fn is_free(&self, want: WantedLock) -> bool {
         self.held.load(Ordering::Acquire) == 0
             && self.starving.load(Ordering::Acquire) == 0
             && !(want.inserts && self.gaps.load(Ordering::Acquire) > 0)
@@ -284,7 +285,7 @@ impl Locks {
         if inner.locks.held_by(session, name).is_some() {
             return Ok(Ok(()));
         }
-        if let Some(way) = inner.in_the_way(session, name, Want::UNIQUE, false) {
+        if let Some(way) = inner.in_the_way(session, name, WantedLock::UNIQUE, false) {
             return Ok(Err(way));
         }
         self.check_room(&mut inner)?;
@@ -392,7 +393,7 @@ impl Inner {
 
     /// `owns`: the row is the session's own, by a change. What others can have there then is a gap around a row that they have skipped
     /// (SKIP LOCKED), and the row is put back where it was.
-    fn in_the_way(&self, session: u64, name: NameRef<'_>, want: Want, owns: bool) -> Option<InTheWay> {
+    fn in_the_way(&self, session: u64, name: NameRef<'_>, want: WantedLock, owns: bool) -> Option<InTheWay> {
         let conflicts = |other: u64, held: Mode| other != session && (want.mode.max(held) == Mode::Exclusive);
         let owners = self.locks.owners(name).filter(|(owner, held)| conflicts(*owner, *held));
         let mut others: Vec<u64> = owners.map(|(owner, _)| owner).collect();

@@ -37,14 +37,14 @@ use crate::storage::recovery::cut;
 use crate::storage::recovery::pending::Pending;
 use crate::storage::recovery::worker::{self, RedoWorker};
 use crate::storage::resize::Resizing;
-use crate::storage::slot_reservation::Growth;
+use crate::storage::slot_reservation::SlotReservation;
 use crate::superblock::{self, Superblock};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use terrace_io::clock::Nanos;
 use terrace_io::disk::{Class, Disk, DiskError, DiskLock, File};
-use terrace_io::observe::{Held, Memory};
+use terrace_io::observe::{Memory, TrackedBytes};
 use terrace_io::sched::{Worker, WorkerHandle};
 use terrace_io::store::ObjectStore;
 use terrace_io::{World, machine};
@@ -117,7 +117,7 @@ pub struct Storage {
     kept: Mutex<Vec<Box<dyn WorkerHandle>>>,
     workers: Mutex<Vec<Box<dyn WorkerHandle>>>,
     _lock: Box<dyn DiskLock>,
-    _buffers: Held,
+    _buffers: TrackedBytes,
 }
 
 impl Storage {
@@ -129,7 +129,7 @@ impl Storage {
         let is_new = create::if_absent(config, parts)?;
         crate::storage::sort_file::remove_left(volume)?;
         temporary::remove_left(parts.flash.as_deref(), volume)?;
-        let Found { superblock: read_by, files, loading, pending, cut: found } =
+        let StartState { superblock: read_by, files, loading, pending, cut: found } =
             read(volume, config.redo_budget())?;
         let was_clean = read_by.clean;
 
@@ -188,7 +188,7 @@ impl Storage {
             });
         }
         let frames = config.frames(objects.is_some(), map.bytes());
-        let buffers = Held::new(Memory::Buffers);
+        let buffers = TrackedBytes::new(Memory::Buffers);
         buffers.set(config.beside_frames(objects.is_some(), map.bytes()));
         let most = config.frames_max(objects.is_some());
         let (world, below) = (parts.world.clone(), path.clone());
@@ -229,9 +229,9 @@ impl Storage {
         flusher.set_spill(spill.clone());
         flusher.writes().set_rules(rules.clone());
         let temporary = Arc::new(pages.beside(Arc::new(Unlogged::default())));
-        temporary.set_room(Arc::new(temporary::Room { pool: pool.clone(), spill: spill.clone() }));
+        temporary.set_room(Arc::new(temporary::SpillRoom { pool: pool.clone(), spill: spill.clone() }));
         let going = Arc::new(DroppedSpaces::default());
-        pages.set_room(Arc::new(Growth {
+        pages.set_room(Arc::new(SlotReservation {
             world: parts.world.clone(),
             map: map.clone(),
             going: going.clone(),
@@ -445,7 +445,7 @@ impl Storage {
 }
 
 /// What a start reads, before it changes anything.
-pub(crate) struct Found {
+pub(crate) struct StartState {
     pub superblock: Superblock,
     /// The log's.
     pub files: Vec<Arc<dyn File>>,
@@ -453,7 +453,7 @@ pub(crate) struct Found {
     pub loading: home::Loading,
     /// The redo of all other pages.
     pub pending: Arc<Pending>,
-    pub cut: cut::Found,
+    pub cut: cut::LogCut,
 }
 
 /// A map that leads to images of the past would show them as if they were today's: their slots may have been given to nobody since.
@@ -461,7 +461,7 @@ const MAP_OF_ANOTHER_TIME: &str = "the map is not the one that the superblock sp
                                    another time, or writes to one were lost; put back all files of one copy";
 
 /// Reads superblock, log and map. `budget` bounds the redo kept in memory, in bytes.
-pub(crate) fn read(volume: &dyn Disk, budget: usize) -> Result<Found, Error> {
+pub(crate) fn read(volume: &dyn Disk, budget: usize) -> Result<StartState, Error> {
     let superblock = Superblock::read(volume)?;
     superblock.check_slots()?;
     let files = open_logs(volume, &superblock)?;
@@ -492,7 +492,7 @@ pub(crate) fn read(volume: &dyn Disk, budget: usize) -> Result<Found, Error> {
             "{volume}: {MAP_OF_ANOTHER_TIME} (its newest page is of {found}, one of {written} was written)"
         )));
     }
-    Ok(Found { superblock, files, loading, pending, cut })
+    Ok(StartState { superblock, files, loading, pending, cut })
 }
 
 /// Stops workers, all at once: each may be in a request that takes a while.

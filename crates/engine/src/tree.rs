@@ -53,8 +53,8 @@ mod sweep;
 
 pub use crate::error::tree::{Result, TreeError};
 pub use cursor::{Buffers, Cursor, Seek};
-pub use found::Found;
-pub use modify::{Flow, Hint, NextKey, Plan, Spot};
+pub use found::FoundEntry;
+pub use modify::{Flow, Hint, LeafPosition, NextKey, Plan};
 pub use node::{MAX_ENTRY, MAX_INLINE_VALUE, MAX_KEY, max_inline_value};
 pub use shorten::Shorten;
 

@@ -36,7 +36,7 @@ pub mod write_throttle;
 
 use crate::error::{Error, Result};
 use crate::lock::Isolation;
-use crate::lock::{Phase, Request, Want};
+use crate::lock::{Phase, Request, WantedLock};
 use crate::row::RollPtr;
 use crate::row::TxnId;
 use crate::txn::shared::Core;
@@ -46,7 +46,7 @@ use crate::undo::stream::append_log;
 use cancel::Cancel;
 pub(crate) use commit::{Decision, commit_state};
 use hashbrown::HashSet;
-pub(crate) use state::State;
+pub(crate) use state::TxnState;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use tell::Told;
@@ -86,7 +86,7 @@ pub struct Txn {
     /// Has an owner that is told of waits. Set and unset by who runs the transaction.
     owned: AtomicBool,
     told: Told,
-    state: Mutex<State, { Mutexes::Transaction as u8 }>,
+    state: Mutex<TxnState, { Mutexes::Transaction as u8 }>,
     /// Its part in temporary tables, once it has one (`temporary`).
     side: OnceLock<Arc<Txn>>,
 }
@@ -94,7 +94,7 @@ pub struct Txn {
 impl Txn {
     pub(crate) fn begin(core: &Arc<Core>, isolation: Isolation) -> Arc<Txn> {
         core.counters.begun.fetch_add(1, Ordering::Relaxed);
-        let state = State { lock_wait_ms: core.config.lock_wait_timeout_ms, ..State::default() };
+        let state = TxnState { lock_wait_ms: core.config.lock_wait_timeout_ms, ..TxnState::default() };
         Arc::new(Txn {
             core: core.clone(),
             session: core.new_session(),
@@ -120,7 +120,7 @@ impl Txn {
             cancel: txn.cancel.clone(),
             owned: AtomicBool::default(),
             told: Told::default(),
-            state: Mutex::new(State { lock_wait_ms, ended, ..State::default() }),
+            state: Mutex::new(TxnState { lock_wait_ms, ended, ..TxnState::default() }),
             side: OnceLock::new(),
         })
     }
@@ -145,7 +145,8 @@ impl Txn {
                 if let Some(face) = &face {
                     face.begins(txn.session, Some(isolation), core.storage.world.clock.now());
                 }
-                *state = State { lock_wait_ms: core.config.lock_wait_timeout_ms, face, ..State::default() };
+                *state =
+                    TxnState { lock_wait_ms: core.config.lock_wait_timeout_ms, face, ..TxnState::default() };
             }
             _ => *self = Txn::begin(&core, isolation),
         }
@@ -228,7 +229,12 @@ impl Txn {
 
     /// A request for a lock on a key, with all its waits. What would be lost by giving up counts about as InnoDB counts it: changed rows,
     /// and of locks the trees and the pages that they are in; most of all what can't be taken back.
-    pub(crate) fn request<'a>(&'a self, state: &State, name: (SpaceId, &'a [u8]), want: Want) -> Request<'a> {
+    pub(crate) fn request<'a>(
+        &'a self,
+        state: &TxnState,
+        name: (SpaceId, &'a [u8]),
+        want: WantedLock,
+    ) -> Request<'a> {
         // Mostly the same ones.
         let trees = state.gaps.len().max(state.ranges.len()) as u64;
         let weight =
@@ -293,7 +299,7 @@ impl Txn {
             state.view = Some(self.core.ids.open_view());
         }
     }
-    fn close_view(&self, state: &mut State) {
+    fn close_view(&self, state: &mut TxnState) {
         if let Some(view) = state.view.take() {
             self.forget_view(view);
         }
@@ -337,7 +343,7 @@ impl Txn {
     }
 
     /// Makes the transaction a writer: an id, a stream, its Begin record.
-    fn start(&self, state: &mut State) -> Result<()> {
+    fn start(&self, state: &mut TxnState) -> Result<()> {
         if state.ended || state.prepared {
             return Err(Error::Invalid("the transaction has ended".into()));
         }
@@ -351,7 +357,7 @@ impl Txn {
         let bytes = record::encode(&Record {
             txn: id,
             before: RollPtr::NONE,
-            body: Body::Begin { state: record::State::Active, csn: 0 },
+            body: Body::Begin { state: record::TxnStatus::Active, csn: 0 },
         });
         let begun = (|| {
             streams.make_room(&mut stream, bytes.len(), Urgency::Normal)?;
@@ -397,7 +403,7 @@ impl Txn {
         Ok((tables, locked.collect()))
     }
 
-    fn rollback_state(&self, state: &mut State, to: RollPtr) -> Result<()> {
+    fn rollback_state(&self, state: &mut TxnState, to: RollPtr) -> Result<()> {
         state.show_phase(Phase::RollingBack);
         let done = rollback::back_to(&self.core, state, to);
         // What is undone in part is not to be committed.

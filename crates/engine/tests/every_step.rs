@@ -25,7 +25,7 @@ use terrace_engine::TableDef;
 use terrace_engine::Txn;
 use terrace_engine::config::{Bytes, Config};
 use terrace_engine::offline::check::{self, Verdict};
-use terrace_engine::offline::instance::Look;
+use terrace_engine::offline::instance::OfflineInstance;
 use terrace_io::disk::Disk;
 use terrace_io::store::ObjectStore;
 use terrace_sim::disk::Snapshot;
@@ -307,8 +307,8 @@ impl Run {
         self.sim.power_on();
         if self.disk.exists("superblock").unwrap() {
             let store = self.tiers.as_ref().map(|tiers| tiers.store.clone() as Arc<dyn ObjectStore>);
-            let look =
-                Look::open(self.disk.clone(), store).unwrap_or_else(|e| panic!("step {step}: look: {e}"));
+            let look = OfflineInstance::open(self.disk.clone(), store)
+                .unwrap_or_else(|e| panic!("step {step}: look: {e}"));
             let report = check::check(&look, &check::Options::default(), &mut |_, _, _| ());
             assert!(
                 report.verdict() == Verdict::Sound,

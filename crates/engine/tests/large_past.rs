@@ -22,7 +22,7 @@ use terrace_engine::TableDef;
 use terrace_engine::Txn;
 use terrace_engine::config::{Bytes, Config};
 use terrace_engine::offline::check::{self, Verdict};
-use terrace_engine::offline::instance::Look;
+use terrace_engine::offline::instance::OfflineInstance;
 use terrace_io::disk::Disk;
 use terrace_io::store::ObjectStore;
 use terrace_sim::disk::Snapshot;
@@ -298,7 +298,8 @@ impl Run {
     }
 
     fn look(&self, step: u64) -> check::Report {
-        let look = Look::open(self.disk.clone(), self.store()).unwrap_or_else(|e| panic!("step {step}: {e}"));
+        let look = OfflineInstance::open(self.disk.clone(), self.store())
+            .unwrap_or_else(|e| panic!("step {step}: {e}"));
         let report = check::check(&look, &check::Options::default(), &mut |_, _, _| ());
         assert!(
             // A crash leaves objects that were put and not published, which the next start deletes.

@@ -12,7 +12,7 @@ use terrace_engine::Parts;
 use terrace_engine::TableDef;
 use terrace_engine::config::{Bytes, Config};
 use terrace_engine::offline::adopt::{Adoption, Lost};
-use terrace_engine::offline::instance::Look;
+use terrace_engine::offline::instance::OfflineInstance;
 use terrace_sim::{SimDisk, SimStore, SimWorld, Snapshot};
 
 const ROWS: u8 = 200;
@@ -130,7 +130,7 @@ fn a_volume_of_yesterday_never_takes_the_store_of_today() {
             end(&sim, &disk, engine, start % 3 == 0);
             assert_eq!(store.keys(), kept, "seed {seed}, start {start}");
         }
-        let look = Look::open(disk.clone(), Some(store.clone() as _)).unwrap();
+        let look = OfflineInstance::open(disk.clone(), Some(store.clone() as _)).unwrap();
         assert!(look.store_fault.as_ref().is_some_and(|fault| fault.contains("another copy")));
         drop(look);
 
@@ -275,7 +275,7 @@ fn adopt(
     store: &Arc<SimStore>,
     despite_loss: bool,
 ) -> Result<Vec<Lost>, Error> {
-    let look = Look::open(disk.clone(), Some(store.clone() as _))?;
+    let look = OfflineInstance::open(disk.clone(), Some(store.clone() as _))?;
     let Some(mut adoption) = Adoption::examine(&look, &mut |_, _, _| {})? else { return Ok(Vec::new()) };
     let nonce = sim.world().random.next_u64().max(1);
     adoption.carry_out((disk.clone(), store.clone()), nonce, despite_loss, &mut |_, _, _| {})?;
@@ -292,7 +292,7 @@ fn rest(sim: &SimWorld) {
 }
 
 fn is_passed(disk: &Arc<SimDisk>, store: &Arc<SimStore>) -> bool {
-    Look::open(disk.clone(), Some(store.clone() as _)).unwrap().passed_by.is_some()
+    OfflineInstance::open(disk.clone(), Some(store.clone() as _)).unwrap().passed_by.is_some()
 }
 
 fn trouble(engine: &Engine) -> String {
@@ -342,7 +342,7 @@ fn a_volume_put_back_adopts_the_store_loses_nothing_and_the_other_copy_is_fenced
             end(&sim, &disk, engine, start == 0);
         }
         assert!(is_passed(&disk, &store));
-        let look = Look::open(disk.clone(), Some(store.clone() as _)).unwrap();
+        let look = OfflineInstance::open(disk.clone(), Some(store.clone() as _)).unwrap();
         let adoption = Adoption::examine(&look, &mut |_, _, _| {}).unwrap().unwrap();
         let (lost, named, unnamed) = (&adoption.lost, adoption.named, adoption.unnamed.0);
         assert!(lost.is_empty() && named > 0 && unnamed > 0, "{lost:?}, {named} named, {unnamed} not");
@@ -394,7 +394,7 @@ fn a_copy_that_runs_while_another_adopts_its_store_is_fenced_or_makes_it_refuse(
         write(&running, ROWS, 3).unwrap();
         sink(&running).unwrap();
 
-        let look = Look::open(other.clone(), Some(store.clone() as _)).unwrap();
+        let look = OfflineInstance::open(other.clone(), Some(store.clone() as _)).unwrap();
         let mut adoption = Adoption::examine(&look, &mut |_, _, _| {}).unwrap().unwrap();
         if writes {
             sim.clock.advance(20_000_000_000);

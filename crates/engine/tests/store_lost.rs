@@ -10,7 +10,7 @@ use terrace_engine::Lock;
 use terrace_engine::Parts;
 use terrace_engine::TableDef;
 use terrace_engine::config::{Bytes, Config};
-use terrace_engine::offline::instance::Look;
+use terrace_engine::offline::instance::OfflineInstance;
 use terrace_io::disk::Disk;
 use terrace_sim::{SimDisk, SimStore, SimWorld};
 
@@ -74,7 +74,7 @@ fn an_empty_store_is_not_made_its_own_by_an_instance_that_has_one_and_no_object_
     engine.shutdown().unwrap();
     drop(engine);
     assert!(empty.keys().is_empty(), "{:?} is put where the store is not", empty.keys());
-    let look = Look::open(disk.clone(), Some(empty));
+    let look = OfflineInstance::open(disk.clone(), Some(empty));
     assert!(look.is_err_and(|error| error.to_string().contains("holds nothing of this instance")));
 
     let engine = open(&sim, &disk, Some(&store)).unwrap();

@@ -25,7 +25,7 @@ use terrace_engine::TableDef;
 use terrace_engine::Txn;
 use terrace_engine::config::{Bytes, Config};
 use terrace_engine::offline::check::{self, Verdict};
-use terrace_engine::offline::instance::Look;
+use terrace_engine::offline::instance::OfflineInstance;
 use terrace_engine::planted::ROLLBACKS_FAIL;
 use terrace_io::disk::Disk;
 use terrace_io::random::Random;
@@ -560,8 +560,8 @@ impl Run {
         if !self.disk.exists("superblock").unwrap() {
             return;
         }
-        let look =
-            Look::open(self.disk.clone(), store).unwrap_or_else(|e| panic!("seed {}: {e}", self.sim.seed));
+        let look = OfflineInstance::open(self.disk.clone(), store)
+            .unwrap_or_else(|e| panic!("seed {}: {e}", self.sim.seed));
         let report = check::check(&look, &check::Options::default(), &mut |_, _, _| ());
         assert!(
             report.verdict() == Verdict::Sound,
@@ -593,7 +593,8 @@ impl Run {
         self.sim.sched.drop_workers();
         self.disk.crash();
         let store = self.store.clone().map(|store| store as Arc<dyn ObjectStore>);
-        let look = Look::open(self.disk.clone(), store).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        let look =
+            OfflineInstance::open(self.disk.clone(), store).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         let report = check::check(&look, &check::Options::default(), &mut |_, _, _| ());
         assert_eq!(report.unfinished, 0, "seed {seed}");
         // Superseded objects go when the log's end is durable and the store answers.

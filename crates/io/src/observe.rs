@@ -199,14 +199,14 @@ pub fn memory(what: Memory, change: i64) {
 }
 
 /// Memory that somebody has, as a number that changes. It is given back with the value.
-pub struct Held {
+pub struct TrackedBytes {
     what: Memory,
     bytes: AtomicU64,
 }
 
-impl Held {
-    pub const fn new(what: Memory) -> Held {
-        Held { what, bytes: AtomicU64::new(0) }
+impl TrackedBytes {
+    pub const fn new(what: Memory) -> TrackedBytes {
+        TrackedBytes { what, bytes: AtomicU64::new(0) }
     }
     pub fn set(&self, bytes: u64) {
         if observer().is_some() {
@@ -216,7 +216,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for TrackedBytes {
     fn drop(&mut self) {
         self.set(0);
     }

@@ -62,7 +62,7 @@ pub struct Upload {
 
 /// A part that the store has accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct UploadPart {
     /// From 0.
     pub number: u32,
     /// In the object, in bytes.
@@ -72,9 +72,9 @@ pub struct Part {
     pub tag: String,
 }
 
-impl Part {
+impl UploadPart {
     /// The object's length, if these are all its parts in order; else `Refused`.
-    pub fn check(key: &str, parts: &[Part]) -> Result<u64> {
+    pub fn check(key: &str, parts: &[UploadPart]) -> Result<u64> {
         let mut end = 0;
         for (number, part) in parts.iter().enumerate() {
             if part.number as usize != number || part.offset != end {
@@ -136,13 +136,13 @@ pub trait ObjectStore: Send + Sync {
         _number: u32,
         _offset: u64,
         _body: &Bytes,
-    ) -> Result<Part> {
+    ) -> Result<UploadPart> {
         unsupported(&upload.key, "uploads in parts")
     }
     /// Makes the object of all its parts, in order; durable when it returns Ok. `Conflict` if the key exists, `Refused` if a part is
     /// missing; the upload then remains, to be aborted. On Google Cloud Storage and Azure the key is checked by a request of its
     /// own: of two uploads to one key that are completed at the same moment, the later one replaces the other.
-    fn complete_upload(&self, _purpose: Purpose, upload: &Upload, _parts: &[Part]) -> Result<Version> {
+    fn complete_upload(&self, _purpose: Purpose, upload: &Upload, _parts: &[UploadPart]) -> Result<Version> {
         unsupported(&upload.key, "uploads in parts")
     }
     /// Drops an upload and its parts; one that does not exist is Ok. Once it returned Ok, no late completion can take effect.

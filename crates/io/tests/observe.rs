@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use terrace_io::AlignedBuf;
 use terrace_io::disk::{Class, Disk, FileWrite, Op};
 use terrace_io::lock::{self, Mutexes, RwLocks, Wanted};
-use terrace_io::observe::{self, Held, IoTarget, Memory, Note, Observer, Operation, Wait};
+use terrace_io::observe::{self, IoTarget, Memory, Note, Observer, Operation, TrackedBytes, Wait};
 use terrace_io::real::disk::RealDisk;
 use terrace_io::real::threads::Threads;
 use terrace_io::sched::{Event, Sched, Step, Worker};
@@ -192,7 +192,7 @@ fn transfers_waits_threads_and_memory_are_told_with_their_ends() {
         drop(observe::wait(Wait::RowLock));
         assert!(observe::wait(Wait::Purge).is_none());
         drop(Threads.spawn(Box::new(Once(Arc::new(Event::new())))));
-        let held = Held::new(Memory::Frames);
+        let held = TrackedBytes::new(Memory::Frames);
         held.set(100);
         held.set(60);
         drop(held);

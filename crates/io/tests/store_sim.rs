@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use store_contract::uploads::{PART, body, put, stream};
 use terrace_io::store::{
-    Bytes, MultipartPlan, ObjectStore, Part, Purpose, Result, StoreError, Upload, Version,
+    Bytes, MultipartPlan, ObjectStore, Purpose, Result, StoreError, Upload, UploadPart, Version,
 };
 use terrace_sim::SimWorld;
 
@@ -189,15 +189,22 @@ impl ObjectStore for ClosesGap {
     fn begin_upload(&self, purpose: Purpose, key: &str) -> Result<Upload> {
         self.0.begin_upload(purpose, key)
     }
-    fn put_part(&self, purpose: Purpose, upload: &Upload, n: u32, offset: u64, body: &Bytes) -> Result<Part> {
+    fn put_part(
+        &self,
+        purpose: Purpose,
+        upload: &Upload,
+        n: u32,
+        offset: u64,
+        body: &Bytes,
+    ) -> Result<UploadPart> {
         let (number, at) = if n > 1 { (n - 1, offset - PART as u64) } else { (n, offset) };
         if n != 1 {
             self.0.put_part(purpose, upload, number, at, body)?;
         }
-        Ok(Part { number: n, offset, bytes: body.len() as u64, tag: String::new() })
+        Ok(UploadPart { number: n, offset, bytes: body.len() as u64, tag: String::new() })
     }
-    fn complete_upload(&self, purpose: Purpose, upload: &Upload, parts: &[Part]) -> Result<Version> {
-        let mut closed: Vec<Part> = parts.iter().filter(|part| part.number != 1).cloned().collect();
+    fn complete_upload(&self, purpose: Purpose, upload: &Upload, parts: &[UploadPart]) -> Result<Version> {
+        let mut closed: Vec<UploadPart> = parts.iter().filter(|part| part.number != 1).cloned().collect();
         closed.iter_mut().skip(1).for_each(|part| {
             (part.number, part.offset) = (part.number - 1, part.offset - PART as u64);
         });

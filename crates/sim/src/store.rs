@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use terrace_io::random::Random;
-use terrace_io::store::{Bytes, ObjectStore, Part, Purpose, Result, StoreError, Upload, Version};
+use terrace_io::store::{Bytes, ObjectStore, Purpose, Result, StoreError, Upload, UploadPart, Version};
 
 /// Faults, each once in so many requests; 0 is never.
 #[derive(Default)]
@@ -321,7 +321,7 @@ impl ObjectStore for SimStore {
         number: u32,
         offset: u64,
         body: &Bytes,
-    ) -> Result<Part> {
+    ) -> Result<UploadPart> {
         let lost = self.begin(purpose, &upload.key)?;
         let mut objects = self.objects.lock();
         let open = objects.uploads.get_mut(&upload.id).ok_or_else(|| no_upload(upload))?;
@@ -331,11 +331,11 @@ impl ObjectStore for SimStore {
         if lost {
             return Err(self.lost(&upload.key));
         }
-        Ok(Part { number, offset, bytes: body.len() as u64, tag: format!("{}.{number}", upload.id) })
+        Ok(UploadPart { number, offset, bytes: body.len() as u64, tag: format!("{}.{number}", upload.id) })
     }
-    fn complete_upload(&self, purpose: Purpose, upload: &Upload, parts: &[Part]) -> Result<Version> {
+    fn complete_upload(&self, purpose: Purpose, upload: &Upload, parts: &[UploadPart]) -> Result<Version> {
         let key = upload.key.as_str();
-        Part::check(key, parts)?;
+        UploadPart::check(key, parts)?;
         let lost = self.begin(purpose, key)?;
         let mut objects = self.objects.lock();
         let open = objects.uploads.get(&upload.id).ok_or_else(|| no_upload(upload))?;

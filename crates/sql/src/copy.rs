@@ -13,27 +13,27 @@ use terrace_io::real::disk::RealDisk;
 pub struct TerraceCopy {
     // Dropped first: it removes its files.
     copy: BackgroundCopy,
-    place: Place,
+    place: CopyDirectory,
 }
 
 /// The directory of a copy. Dropped, it is removed if it was made and is empty.
-struct Place {
+struct CopyDirectory {
     disk: Arc<RealDisk>,
     made: bool,
 }
 
-impl Place {
-    fn open(path: &str) -> Result<Place> {
+impl CopyDirectory {
+    fn open(path: &str) -> Result<CopyDirectory> {
         if !std::path::Path::new(path).is_absolute() {
             return Err(Fault::invalid(format!("the copy at {path}: the path is not absolute")));
         }
         let opened = RealDisk::open_new(path);
         let (disk, made) = opened.map_err(|error| Fault::invalid(format!("the copy at {path}: {error}")))?;
-        Ok(Place { disk: Arc::new(disk), made })
+        Ok(CopyDirectory { disk: Arc::new(disk), made })
     }
 }
 
-impl Drop for Place {
+impl Drop for CopyDirectory {
     fn drop(&mut self) {
         if self.made {
             self.disk.remove_directory();
@@ -64,7 +64,7 @@ pub unsafe extern "C" fn terrace_engine_copy(
     guard(|| {
         // SAFETY: the caller's promise.
         let (engine, path) = unsafe { (&*engine, path.text()?) };
-        let place = Place::open(path)?;
+        let place = CopyDirectory::open(path)?;
         // SAFETY: the caller's promise.
         engine.engine.copy(place.disk.clone(), &mut |told| unsafe { tell(progress, context, told) })?;
         Ok(Code::Ok)
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn terrace_copy_begin(
     guard(|| {
         // SAFETY: the caller's promise.
         let (engine, path) = unsafe { (&*engine, path.text()?) };
-        let place = Place::open(path)?;
+        let place = CopyDirectory::open(path)?;
         let copy = engine.engine.copy_in_background(place.disk.clone())?;
         // SAFETY: the caller's promise.
         unsafe { *out = Box::into_raw(Box::new(TerraceCopy { copy, place })) };

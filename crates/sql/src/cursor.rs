@@ -23,7 +23,7 @@ use terrace_engine::Lock;
 
 /// A position in one index. Freed by `terrace_cursor_close`, before its transaction.
 pub struct TerraceCursor {
-    cursor: Place,
+    cursor: OpenCursor,
     primary: bool,
     locking: bool,
     rows: Vec<TerraceRow>,
@@ -44,9 +44,9 @@ pub struct TerraceCursor {
 
 /// Where a cursor is while it is open. It is large, and opened and closed with every statement: so it is made and ends in place.
 #[derive(Default)]
-struct Place(Option<Cursor>);
+struct OpenCursor(Option<Cursor>);
 
-impl Deref for Place {
+impl Deref for OpenCursor {
     type Target = Cursor;
     #[inline]
     fn deref(&self) -> &Cursor {
@@ -54,7 +54,7 @@ impl Deref for Place {
     }
 }
 
-impl DerefMut for Place {
+impl DerefMut for OpenCursor {
     #[inline]
     fn deref_mut(&mut self) -> &mut Cursor {
         self.0.as_mut().expect("a cursor that is used is open")
@@ -77,7 +77,7 @@ impl TerraceCursor {
     fn take() -> Box<TerraceCursor> {
         SPARE.try_with(|spares| spares.borrow_mut().pop()).ok().flatten().unwrap_or_else(|| {
             Box::new(TerraceCursor {
-                cursor: Place::default(),
+                cursor: OpenCursor::default(),
                 primary: false,
                 locking: false,
                 rows: Vec::new(),

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use terrace_io::World;
-use terrace_io::observe::{Held, Memory};
+use terrace_io::observe::{Memory, TrackedBytes};
 use terrace_io::sched::{Event, Step, Worker, WorkerHandle};
 
 /// Most workers: how many requests to the object store an event loop has in flight.
@@ -41,16 +41,16 @@ pub(crate) fn in_callback() -> bool {
 
 /// Why a call is run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Turn {
+pub(crate) enum CallReason {
     Run,
     /// It is not run: its caller is to be told.
     Closing,
 }
 
-type Call = Box<dyn FnOnce(Turn) + Send>;
+type Call = Box<dyn FnOnce(CallReason) + Send>;
 
 #[derive(Default)]
-struct State {
+struct QueueState {
     queue: VecDeque<(usize, Call)>,
     bytes: usize,
     running: usize,
@@ -60,15 +60,15 @@ struct State {
 
 pub(crate) struct Background {
     world: World,
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
     wanted: Arc<Event>,
     handles: Mutex<Vec<Box<dyn WorkerHandle>>>,
-    held: Held,
+    held: TrackedBytes,
 }
 
 impl Background {
     pub fn new(world: World) -> Arc<Background> {
-        let held = Held::new(Memory::Buffers);
+        let held = TrackedBytes::new(Memory::Buffers);
         Arc::new(Background {
             world,
             state: Mutex::default(),
@@ -79,7 +79,11 @@ impl Background {
     }
 
     /// Has a worker run the call. False: too many wait, or the instance closes; the call is dropped.
-    pub fn submit(self: &Arc<Background>, bytes: usize, call: impl FnOnce(Turn) + Send + 'static) -> bool {
+    pub fn submit(
+        self: &Arc<Background>,
+        bytes: usize,
+        call: impl FnOnce(CallReason) + Send + 'static,
+    ) -> bool {
         let mut state = self.state.lock();
         let is_full =
             state.queue.len() >= QUEUE_MAX || (!state.queue.is_empty() && state.bytes + bytes > BYTES_MAX);
@@ -98,7 +102,7 @@ impl Background {
         true
     }
 
-    fn start_worker(self: &Arc<Background>, state: &mut State) -> bool {
+    fn start_worker(self: &Arc<Background>, state: &mut QueueState) -> bool {
         match self.world.sched.try_spawn(Box::new(Waiter(self.clone()))) {
             Ok(handle) => {
                 self.handles.lock().push(handle);
@@ -115,13 +119,13 @@ impl Background {
         state.queue.len() + state.running
     }
 
-    fn take(&self) -> Option<(Call, Turn)> {
+    fn take(&self) -> Option<(Call, CallReason)> {
         let mut state = self.state.lock();
         let (bytes, call) = state.queue.pop_front()?;
         state.bytes -= bytes;
         state.running += 1;
         self.held.set(state.bytes as u64);
-        Some((call, if state.closed { Turn::Closing } else { Turn::Run }))
+        Some((call, if state.closed { CallReason::Closing } else { CallReason::Run }))
     }
 
     /// Takes no more calls, tells those that wait, and returns when none runs.

@@ -7,7 +7,7 @@
 mod devices;
 mod metrics;
 
-pub use devices::Seen;
+pub use devices::OfflinePlaces;
 pub use metrics::Listener;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -20,30 +20,30 @@ use terrace_io::emulate::{PROFILES, Profile};
 use toml::{Table, Value};
 
 /// A setting that says where something is.
-pub struct Place {
+pub struct PlaceSetting {
     pub name: &'static str,
     pub meaning: &'static str,
 }
 
-pub const PLACES: &[Place] = &[
-    Place {
+pub const PLACES: &[PlaceSetting] = &[
+    PlaceSetting {
         name: "volume_path",
         meaning: "Directory of the log, the object buffer and the map, on a durable volume.",
     },
-    Place {
+    PlaceSetting {
         name: "flash_path",
         meaning: "Directory on local flash for copies of pages; may be lost at any time.",
     },
-    Place {
+    PlaceSetting {
         name: "object",
         meaning: "Where cold blocks go: s3://bucket/prefix, gs://…, az://…, or a directory.",
     },
-    Place { name: "object_endpoint", meaning: "URL of a server that is not the provider's own." },
-    Place {
+    PlaceSetting { name: "object_endpoint", meaning: "URL of a server that is not the provider's own." },
+    PlaceSetting {
         name: "emulate",
         meaning: "Latencies and limits of a profile (`cloud`) for the devices; for trials.",
     },
-    Place {
+    PlaceSetting {
         name: "metrics_listen",
         meaning: "Loopback address and port on which Prometheus finds metrics, as 127.0.0.1:9185.",
     },
@@ -233,13 +233,13 @@ pub fn metrics_listen(places: &Places) -> Option<SocketAddr> {
 }
 
 /// Reads both texts and opens the places for looking only.
-pub fn assemble_to_read(text: &str, overrides: &str) -> Result<(Config, Seen)> {
+pub fn assemble_to_read(text: &str, overrides: &str) -> Result<(Config, OfflinePlaces)> {
     let (config, places) = read(text, overrides, Purpose::Look)?;
     Ok((config, devices::open_to_read(&places)?))
 }
 
 /// The same, to be changed as well: for who has looked before.
-pub fn assemble_to_change(text: &str, overrides: &str) -> Result<Seen> {
+pub fn assemble_to_change(text: &str, overrides: &str) -> Result<OfflinePlaces> {
     let (_, places) = read(text, overrides, Purpose::Look)?;
     devices::open_to_change(&places)
 }

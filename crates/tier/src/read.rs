@@ -16,9 +16,9 @@ use crate::address::Slot;
 use crate::address::Tier;
 use crate::address::{Home, InObject, Located};
 use crate::flash::{FlashCache, Leaving};
-use crate::memory::lower_tiers::{Below, Fetched, Held, ReadError, TurnNo};
+use crate::memory::lower_tiers::{Below, Fetched, ImageBelow, ReadError, TurnNo};
 use crate::memory::misses::Misses;
-use crate::memory::pool::Way;
+use crate::memory::pool::ScanDirection;
 use crate::objects::object::BodyError;
 use crate::objects::object::PageObjects;
 use crate::page::{self, Glsn, PAGE_SIZE, PageId, PageRef, Tag};
@@ -253,7 +253,7 @@ impl Below for Path {
         self.leave_turn(id, no);
     }
 
-    fn ahead(&self, id: PageId, max: usize, way: Way) -> Vec<PageId> {
+    fn ahead(&self, id: PageId, max: usize, way: ScanDirection) -> Vec<PageId> {
         if self.without.has(Mechanism::Prefetch) { Vec::new() } else { self.pages_ahead(id, max, way) }
     }
 
@@ -273,20 +273,21 @@ impl Below for Path {
         self.run(ids, images)
     }
 
-    fn held(&self, id: PageId) -> Held {
+    fn held(&self, id: PageId) -> ImageBelow {
         if id.space.is_temporary() {
             let spilled = self.spill.get().is_some_and(|spill| spill.has(id));
-            return if spilled { Held::InSlot } else { Held::Nowhere };
+            return if spilled { ImageBelow::InSlot } else { ImageBelow::Nowhere };
         }
         match self.map.locate(id) {
-            Located::Never => Held::Nowhere,
-            Located::At(home) if home.slot.is_some() => Held::InSlot,
-            Located::At(_) => Held::InObject,
+            Located::Never => ImageBelow::Nowhere,
+            Located::At(home) if home.slot.is_some() => ImageBelow::InSlot,
+            Located::At(_) => ImageBelow::InObject,
         }
     }
 
     fn is_far(&self, id: PageId) -> bool {
-        self.held(id) == Held::InObject && !self.flash.as_ref().is_some_and(|flash| flash.seems_to_have(id))
+        self.held(id) == ImageBelow::InObject
+            && !self.flash.as_ref().is_some_and(|flash| flash.seems_to_have(id))
     }
 
     fn home(&self, id: PageId) -> Option<Home> {

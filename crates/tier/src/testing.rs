@@ -179,10 +179,10 @@ pub struct HeldRecord {
 
 /// A log whose durable horizon the test moves; what is beyond it may be lost at a crash.
 #[derive(Default)]
-pub struct HeldLog(Mutex<Held>);
+pub struct HeldLog(Mutex<HeldLogState>);
 
 #[derive(Default)]
-struct Held {
+struct HeldLogState {
     end: Glsn,
     durable: Glsn,
     released: Glsn,

@@ -15,7 +15,7 @@ use terrace_tier::address::InObject;
 use terrace_tier::address::ObjectKey;
 use terrace_tier::address::PATCH_MAX;
 use terrace_tier::memory::lower_tiers::Below;
-use terrace_tier::memory::pool::{Access, Way};
+use terrace_tier::memory::pool::{Access, ScanDirection};
 use terrace_tier::objects::object::PageObjects;
 use terrace_tier::objects::object::codec::Codec;
 use terrace_tier::objects::object::format::HEADER;
@@ -423,7 +423,7 @@ fn a_scan_brings_the_pages_of_one_object_along_past_those_of_the_other() {
     let stretch = rig.run.path.stretch(page_of(0, 0), 128);
     assert_eq!(stretch.iter().map(Vec::len).collect::<Vec<_>>(), [13, 115]);
     for i in [0, 1] {
-        let ahead = rig.run.path.ahead(page_of(0, i), 40, Way::Up);
+        let ahead = rig.run.path.ahead(page_of(0, i), 40, ScanDirection::Up);
         assert_eq!(ahead.len(), [4, 36][i as usize], "those of the other object do not end the run");
     }
     rig.run.pages.bring_with(page_of(0, 1), 0, 39);
@@ -448,7 +448,7 @@ fn the_dead_pages_of_a_patch_are_not_read_ahead() {
     flush(&rig, 0, (11..18).chain(19..41));
     let got = || rig.run.objects.counters.get_bytes.load(Ordering::Relaxed);
     for i in [10, 18, 41] {
-        assert!(rig.run.path.ahead(page_of(0, i), 100, Way::Up).is_empty(), "page {i}");
+        assert!(rig.run.path.ahead(page_of(0, i), 100, ScanDirection::Up).is_empty(), "page {i}");
     }
     let stretch: Vec<u32> =
         rig.run.path.stretch(page_of(0, 0), 128).into_iter().map(|group| group.len() as u32).collect();

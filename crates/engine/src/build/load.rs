@@ -13,7 +13,7 @@ mod early;
 mod within;
 
 use super::sort::{Sort, Sorted};
-use super::steps::{Steps, Tell};
+use super::steps::{OnStep, Steps};
 use super::{LOOK_EVERY, go_on, has_prefix, sort_budget, value_of};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -24,12 +24,12 @@ use crate::storage::sort_file::Spill;
 use crate::table::Table;
 use crate::tree::bulk::{Bulk, Numbers, Unnamed};
 use crate::tree::modify::check_sizes;
-use crate::tree::overflow::{self, Way};
+use crate::tree::overflow::{self, ValueLogging};
 use crate::tree::{MAX_KEY, Tree};
 use crate::txn::Txn;
 use crate::txn::fill::Filling;
 use crate::txn::rows::Entry;
-use crate::txn::rows::off_page::{Asked, lay_out, payload};
+use crate::txn::rows::off_page::{WantedParts, lay_out, payload};
 use crate::txn::shared::Core;
 use early::Early;
 use std::sync::Arc;
@@ -390,7 +390,7 @@ impl Load {
             true => maker.owner.write_large_of_load(&maker.table, bytes),
             false => {
                 let past = maker.core.passes_by_log(bytes.len());
-                let way = if past { Way::Past(unwritten) } else { Way::Logged };
+                let way = if past { ValueLogging::Past(unwritten) } else { ValueLogging::Logged };
                 let large = overflow::write(rows.tree.space(), bytes, way, Urgency::Normal)?;
                 maker.core.write_many_through(unwritten)?;
                 Ok(large)
@@ -413,7 +413,7 @@ impl Load {
     }
 
     /// As [`Load::finish`], telling how far it is.
-    pub fn finish_telling(&mut self, tell: Tell<'_>) -> Result<()> {
+    pub fn finish_telling(&mut self, tell: OnStep<'_>) -> Result<()> {
         self.finish_part(tell)?;
         if self.maker.within() {
             return Ok(());
@@ -424,7 +424,7 @@ impl Load {
     }
 
     /// As [`Load::finish_telling`], of [`Engine::load_part`]: durable by [`Engine::filled`].
-    pub fn finish_part(&mut self, tell: Tell<'_>) -> Result<()> {
+    pub fn finish_part(&mut self, tell: OnStep<'_>) -> Result<()> {
         let owner = self.maker.owner.clone();
         let _scope = owner.cancellable();
         let mut steps = Steps::new(self.stages.iter().map(|stage| stage.sort.entries()).sum(), tell);
@@ -476,7 +476,7 @@ impl Load {
         let table = self.maker.table.clone();
         let mut found = Vec::new();
         let key = if index == 0 {
-            payload(&table, value, Asked::ALL, &mut found, &mut Vec::new())?;
+            payload(&table, value, WantedParts::ALL, &mut found, &mut Vec::new())?;
             key
         } else {
             let rest = Head::decode(value).map(|(_, rest)| rest);
@@ -487,7 +487,7 @@ impl Load {
                 None => table.tree(0)?.get(key, Access::Normal, |value| value.map(<[u8]>::to_vec))?,
             };
             if let Some(row) = row {
-                payload(&table, &row, Asked::ALL, &mut found, &mut Vec::new())?;
+                payload(&table, &row, WantedParts::ALL, &mut found, &mut Vec::new())?;
             }
             key
         };

@@ -9,14 +9,14 @@
 //! (`Space::follow_serials_to_come`). Counters go on.
 
 use super::load::Load;
-use super::steps::Tell;
+use super::steps::OnStep;
 use super::{Alteration, Built};
 use crate::error::{Error, Result};
 use crate::row::RollPtr;
 use crate::row::off_page::{self, Row};
 use crate::row::{self, Head};
 use crate::table::{Table, TableDef};
-use crate::tree::overflow::{self, Way};
+use crate::tree::overflow::{self, ValueLogging};
 use crate::tree::{MAX_KEY, modify};
 use crate::txn::rows::Entry;
 use crate::txn::rows::off_page::lay_out;
@@ -88,7 +88,7 @@ impl Alteration {
 
     /// Builds the trees of the rows that were added. `tell` gets how many of how many entries are in them, from time to time; false ends
     /// it. [`Error::Duplicate`] names the index; then [`Alteration::duplicate`] is a row of it.
-    pub fn build(&mut self, tell: Tell<'_>) -> Result<()> {
+    pub fn build(&mut self, tell: OnStep<'_>) -> Result<()> {
         let rebuilt = self.rebuilt()?;
         let Some(mut load) = rebuilt.load.take() else {
             return Err(Error::Invalid("the rows are built already".into()));
@@ -141,7 +141,7 @@ impl Alteration {
             return Err(Error::Duplicate { index: 0 });
         }
         let (flags, rest) = lay_out(row, key.len(), &mut |bytes| {
-            Ok(overflow::write(tree.space(), bytes, Way::Logged, Urgency::Normal)?)
+            Ok(overflow::write(tree.space(), bytes, ValueLogging::Logged, Urgency::Normal)?)
         })?;
         let value = row::value(Head { flags, txn: 0, roll: RollPtr::NONE }, &rest);
         modify::check_sizes(key, row::HEAD - row::head_len(&value) + value.len())?;

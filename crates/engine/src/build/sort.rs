@@ -272,13 +272,13 @@ impl Sorted {
 }
 
 /// A run under way.
-struct Way {
+struct MergeInput {
     reader: sort_file::Reader,
     /// Bytes of the entry at hand.
     len: usize,
 }
 
-impl Way {
+impl MergeInput {
     fn entry(&self) -> &[u8] {
         self.reader.peeked(self.len)
     }
@@ -302,7 +302,7 @@ impl Way {
 /// A heap of runs, the one with the least key on top.
 #[derive(Default)]
 struct Merge {
-    ways: Vec<Way>,
+    ways: Vec<MergeInput>,
     /// The top's entry was handed out.
     begun: bool,
 }
@@ -311,7 +311,7 @@ impl Merge {
     fn new(runs: &[Arc<Run>]) -> Result<Merge> {
         let mut ways = Vec::with_capacity(runs.len());
         for run in runs {
-            let mut way = Way { reader: sort_file::Reader::new(run.clone()), len: 0 };
+            let mut way = MergeInput { reader: sort_file::Reader::new(run.clone()), len: 0 };
             if way.advance()? {
                 ways.push(way);
             }

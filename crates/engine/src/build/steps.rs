@@ -4,17 +4,17 @@ use super::{LOOK_EVERY, go_on};
 use crate::error::{Error, Result};
 
 /// Whoever wants to know how many entries of how many are built; false ends the build.
-pub type Tell<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
+pub type OnStep<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
 
 pub(super) struct Steps<'a> {
     done: u64,
     /// What there is to do, as far as it is known.
     all: u64,
-    tell: Tell<'a>,
+    tell: OnStep<'a>,
 }
 
 impl<'a> Steps<'a> {
-    pub fn new(all: u64, tell: Tell<'a>) -> Steps<'a> {
+    pub fn new(all: u64, tell: OnStep<'a>) -> Steps<'a> {
         Steps { done: 0, all, tell }
     }
 

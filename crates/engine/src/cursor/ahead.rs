@@ -9,7 +9,7 @@
 
 use super::Cursor;
 use crate::planted;
-use crate::txn::{Lock, State};
+use crate::txn::{Lock, TxnState};
 
 impl Cursor {
     /// From now on, or no longer, rows may be locked before they are asked for: the reader asks for all of the tree, or up to
@@ -36,7 +36,7 @@ impl Cursor {
 
     /// Locks what follows the row at hand, whose lock was new or not: how many rows. The leaf is latched, and is as it was
     /// copied.
-    pub(super) fn lock_following(&self, state: &mut State, new: bool) -> usize {
+    pub(super) fn lock_following(&self, state: &mut TxnState, new: bool) -> usize {
         if !self.locks_ahead || !new || !self.prefix.is_empty() {
             return 0;
         }

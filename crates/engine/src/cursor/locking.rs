@@ -3,7 +3,7 @@
 //! The usual case is [`Cursor::lock_in_place`], one look into the leaf; what is not usual goes by
 //! [`Cursor::look_locked`], which may wait. A lock that adjoins the last one becomes one with it (`lock`).
 
-use super::{Cursor, Look, RowLock};
+use super::{Cursor, EntryVisibility, RowLock};
 use crate::error::TreeError;
 use crate::error::{Error, Result};
 use crate::lock::Mode;
@@ -13,7 +13,7 @@ use crate::txn::rows::STALE_MAX;
 use crate::txn::rows::locking::{Beside, How, Locked};
 use crate::txn::rows::off_page::Opened;
 use crate::txn::state::RUN;
-use crate::txn::{Lock, State, Txn};
+use crate::txn::{Lock, Txn, TxnState};
 
 #[derive(Default)]
 pub(super) struct Taken {
@@ -74,13 +74,13 @@ impl Cursor {
         let look = self.lock_row_of_entry();
         self.txn.tell()?;
         Ok(match look? {
-            Look::Seen => {
+            EntryVisibility::Seen => {
                 self.row_open = false;
                 self.pass_edge();
                 RowLock::Locked
             }
-            Look::Nothing => RowLock::Gone,
-            Look::Skipped => RowLock::Skipped,
+            EntryVisibility::Nothing => RowLock::Gone,
+            EntryVisibility::Skipped => RowLock::Skipped,
         })
     }
 
@@ -169,18 +169,18 @@ impl Cursor {
     }
 
     /// The row that somebody else has locked, as it was last committed.
-    fn look_committed(&mut self) -> Result<Look> {
+    fn look_committed(&mut self) -> Result<EntryVisibility> {
         let txn = self.txn.clone();
         let mut look = |reader| match self.read_again()? {
             true => self.look_closely(reader),
-            false => Ok(Look::Nothing),
+            false => Ok(EntryVisibility::Nothing),
         };
         let seen = match txn.is_strict() {
             // As InnoDB: at READ UNCOMMITTED, as it is.
             true => look(txn.newest_reader())?,
             false => txn.with_view_of_now(look)?,
         };
-        self.semi = seen == Look::Seen;
+        self.semi = seen == EntryVisibility::Seen;
         Ok(seen)
     }
 
@@ -210,7 +210,7 @@ impl Cursor {
         let space = self.cursor.tree().space().id();
         let edge = self.edge.as_deref().unwrap_or(&[]);
         let how = (self.mode(), self.last_entry.beside(self.locks_gaps, &self.txn));
-        let lock = |state: &mut State| {
+        let lock = |state: &mut TxnState| {
             self.cursor.if_fresh(|found| match self.locks_gaps {
                 true if !found.is_leaf_of(edge) => Ok(None),
                 gaps => {
@@ -227,26 +227,26 @@ impl Cursor {
         self.primary_at = primary_at;
         self.last_entry.set(&self.key);
         self.in_place = true;
-        let seen = self.index == 0 || self.lock_row_or_later()? == Look::Seen;
+        let seen = self.index == 0 || self.lock_row_or_later()? == EntryVisibility::Seen;
         self.in_place = seen;
         Ok(seen)
     }
 
     /// Locks the row of the entry at hand, unless that is to be done later, or not at all: who reads entries alone and lets others read them
     /// is disturbed by no change that leaves them as they are. As InnoDB.
-    fn lock_row_or_later(&mut self) -> Result<Look> {
+    fn lock_row_or_later(&mut self) -> Result<EntryVisibility> {
         if self.entries_only && self.lock == Lock::Shared {
-            return Ok(Look::Seen);
+            return Ok(EntryVisibility::Seen);
         }
         if self.rows_later {
             self.row_open = true;
-            return Ok(Look::Seen);
+            return Ok(EntryVisibility::Seen);
         }
         self.lock_row_of_entry()
     }
 
     /// Locks the current entry and its row, and sees their newest version.
-    pub(super) fn look_locked(&mut self) -> Result<Look> {
+    pub(super) fn look_locked(&mut self) -> Result<EntryVisibility> {
         self.take_key();
         let mut is_stale = false;
         for _ in 0..STALE_MAX {
@@ -259,10 +259,14 @@ impl Cursor {
             })?;
             match locked {
                 Locked::Row(new) => self.taken.entry |= new,
-                Locked::Nothing => return Ok(Look::Nothing),
+                Locked::Nothing => return Ok(EntryVisibility::Nothing),
                 Locked::InTheWay => {
                     self.last_entry.forget();
-                    return if self.skips_locked { Ok(Look::Skipped) } else { self.look_committed() };
+                    return if self.skips_locked {
+                        Ok(EntryVisibility::Skipped)
+                    } else {
+                        self.look_committed()
+                    };
                 }
             }
             self.last_entry.set(&self.key);
@@ -275,11 +279,11 @@ impl Cursor {
                 Opened::Hollow(page) => return Err(TreeError::Hollow { page }.into()),
             }
             if self.index == 0 {
-                return Ok(Look::Seen);
+                return Ok(EntryVisibility::Seen);
             }
             let row = self.lock_row_or_later()?;
             // The row went while its entry was locked: the entry's mark comes.
-            if row != Look::Nothing {
+            if row != EntryVisibility::Nothing {
                 return Ok(row);
             }
         }
@@ -290,7 +294,7 @@ impl Cursor {
     }
 
     /// Locks the row of the entry at hand, or gives the entry's lock back.
-    fn lock_row_of_entry(&mut self) -> Result<Look> {
+    fn lock_row_of_entry(&mut self) -> Result<EntryVisibility> {
         let _scope = self.txn.cancellable();
         let far = self.reads_row();
         let beside = self.last_row.beside(false, &self.txn);
@@ -305,16 +309,16 @@ impl Cursor {
                 self.taken.row = new;
                 self.has_row = true;
                 self.last_row.set(primary);
-                Look::Seen
+                EntryVisibility::Seen
             }
             Locked::Nothing => {
                 self.unlock_last();
-                Look::Nothing
+                EntryVisibility::Nothing
             }
             Locked::InTheWay => {
                 self.unlock_last();
                 self.last_entry.forget();
-                Look::Skipped
+                EntryVisibility::Skipped
             }
         })
     }

@@ -1,14 +1,14 @@
 //! What a reader without locks sees of an entry: as a rule what the tree's cursor copied, where it lies.
 
-use super::{Cursor, Look};
+use super::{Cursor, EntryVisibility};
 use crate::error::TreeError;
 use crate::error::{Error, Result};
 use crate::planted;
 use crate::row::{self, Head};
 use crate::txn::Lock;
 use crate::txn::rows::STALE_MAX;
-use crate::txn::rows::off_page::{self, Asked, Opened};
-use crate::txn::version::{Reader, Seen, head_of, seen};
+use crate::txn::rows::off_page::{self, Opened, WantedParts};
+use crate::txn::version::{Reader, VisibleVersion, head_of, seen};
 use terrace_tier::memory::pool::Access;
 
 impl Cursor {
@@ -60,10 +60,10 @@ impl Cursor {
     }
 
     /// What the view sees of the current entry.
-    pub(super) fn look(&mut self) -> Result<Look> {
+    pub(super) fn look(&mut self) -> Result<EntryVisibility> {
         let reader = self.reader();
         if self.look_in_place(reader)? {
-            return Ok(Look::Seen);
+            return Ok(EntryVisibility::Seen);
         }
         let _scope = self.txn.cancellable();
         self.take_key();
@@ -73,15 +73,15 @@ impl Cursor {
     }
 
     /// What the reader sees of the entry whose key and value were copied.
-    pub(super) fn look_closely(&mut self, reader: Reader) -> Result<Look> {
+    pub(super) fn look_closely(&mut self, reader: Reader) -> Result<EntryVisibility> {
         for _ in 0..STALE_MAX {
             if self.is_of_own_row(reader)? {
                 // The row as the reader sees it is the newest, and so are its entries.
                 let there = self.read_again()? && !head_of(&self.value)?.deleted();
                 return Ok(if there && self.open_value()? == Opened::Whole {
-                    Look::Seen
+                    EntryVisibility::Seen
                 } else {
-                    Look::Nothing
+                    EntryVisibility::Nothing
                 });
             }
             match seen(
@@ -92,31 +92,31 @@ impl Cursor {
                 &self.key,
                 &self.value,
             )? {
-                Seen::Current => {}
-                Seen::Past(past) => self.value = past,
-                Seen::Nothing => return Ok(Look::Nothing),
-                Seen::Stale => {
+                VisibleVersion::Current => {}
+                VisibleVersion::Past(past) => self.value = past,
+                VisibleVersion::Nothing => return Ok(EntryVisibility::Nothing),
+                VisibleVersion::Stale => {
                     if !self.read_again()? {
-                        return Ok(Look::Nothing);
+                        return Ok(EntryVisibility::Nothing);
                     }
                     continue;
                 }
             }
             match self.open_value()? {
-                Opened::Whole => return Ok(Look::Seen),
+                Opened::Whole => return Ok(EntryVisibility::Seen),
                 Opened::Stale => {}
                 // Who reads what is not committed reads it as it will be again.
                 Opened::Hollow(_) if reader.view.is_none() => {
                     let txn = self.txn.clone();
                     return txn.with_view_of_now(|now| match self.read_again()? {
                         true => self.look_closely(now),
-                        false => Ok(Look::Nothing),
+                        false => Ok(EntryVisibility::Nothing),
                     });
                 }
                 Opened::Hollow(page) => return Err(TreeError::Hollow { page }.into()),
             }
             if !self.read_again()? {
-                return Ok(Look::Nothing);
+                return Ok(EntryVisibility::Nothing);
             }
         }
         // Each try needs another writer, unless the history that the view needs is gone.
@@ -166,7 +166,7 @@ impl Cursor {
     pub(super) fn open_value(&mut self) -> Result<Opened> {
         if self.index == 0 {
             self.primary_at = 0;
-            let asked = Asked { enough: self.enough, parts: self.parts.as_deref() };
+            let asked = WantedParts { enough: self.enough, parts: self.parts.as_deref() };
             return off_page::open(&self.table, &self.value, asked, &mut self.rest, &mut self.holes);
         }
         let parts = Head::decode(&self.value).and_then(|(_, rest)| row::entry_parts(rest));

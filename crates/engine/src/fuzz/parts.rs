@@ -10,7 +10,7 @@ use crate::superblock::{COPY, Superblock, VERSION};
 use crate::table::catalog;
 use crate::tree::overflow::{Large, Placed};
 use crate::undo::chains;
-use crate::undo::record::{self as undo, Body, Change, Record, State};
+use crate::undo::record::{self as undo, Body, Change, Record, TxnStatus};
 use crate::undo::shared::Shared;
 use std::sync::LazyLock;
 use terrace_tier::objects::fence::Taker;
@@ -112,7 +112,7 @@ pub(super) fn undo_bodies() -> Vec<Body<'static>> {
         chains: &[],
     };
     vec![
-        Body::Begin { state: State::Active, csn: 0 },
+        Body::Begin { state: TxnStatus::Active, csn: 0 },
         Body::Prepare { xid: b"xid" },
         Body::Change(change),
         Body::Change(Change { old: None, ..change }),
@@ -136,7 +136,7 @@ pub(super) fn undo_bodies() -> Vec<Body<'static>> {
             space: SpaceId(16),
         },
         Body::Filled { table: 7, index: 0, load: RollPtr::new(2, 80) },
-        Body::Begin { state: State::Committed, csn: 99 },
+        Body::Begin { state: TxnStatus::Committed, csn: 99 },
     ]
 }
 

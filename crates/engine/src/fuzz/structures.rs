@@ -9,7 +9,7 @@ use crate::storage::open_logs;
 use crate::storage::recovery::cut;
 use crate::superblock::{COPY, Superblock};
 use crate::tree::node::Node;
-use crate::tree::overflow::{self, Large, Placed, Way};
+use crate::tree::overflow::{self, Large, Placed, ValueLogging};
 use crate::tree::{Cursor, Seek, Tree};
 use crate::undo::record::{self, Record};
 use crate::undo::stream::{self, Mark, Streams};
@@ -69,8 +69,11 @@ fn tree_images() -> Vec<Vec<u8>> {
     for n in 0u32..60 {
         tree.put(&key(n), &vec![n as u8; 20 + 11 * n as usize]).unwrap();
     }
-    let write =
-        |byte| overflow::write(tree.space(), &vec![byte; LARGE], Way::Logged, Urgency::Normal).unwrap().large;
+    let write = |byte| {
+        overflow::write(tree.space(), &vec![byte; LARGE], ValueLogging::Logged, Urgency::Normal)
+            .unwrap()
+            .large
+    };
     let (large, gone) = (write(7), write(8));
     tree.put(b"large", &large.encode()).unwrap();
     overflow::free(tree.space(), gone, Urgency::Normal).unwrap();
@@ -157,7 +160,8 @@ pub fn tree(bytes: &[u8]) {
         });
     }
     (0u32..60).for_each(|n| _ = allowed(tree.remove(&key(n))));
-    let written = allowed(overflow::write(tree.space(), &vec![9; LARGE], Way::Logged, Urgency::Normal));
+    let written =
+        allowed(overflow::write(tree.space(), &vec![9; LARGE], ValueLogging::Logged, Urgency::Normal));
     if let (Some(Placed { large, .. }), Some(0)) = (written, report.as_ref().map(|r| r.fault_count)) {
         let mut value = Vec::new();
         overflow::read(tree.space(), large, Access::Normal, &mut value).unwrap();

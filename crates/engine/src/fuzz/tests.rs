@@ -127,7 +127,7 @@ fn an_undo_stream_that_leads_back_to_its_beginning_is_corrupt_and_no_circle() {
 
 #[test]
 fn an_undo_record_with_bytes_that_nobody_writes_is_none() {
-    let begin = record::Body::Begin { state: record::State::Active, csn: 1 };
+    let begin = record::Body::Begin { state: record::TxnStatus::Active, csn: 1 };
     let mut bytes = record::encode(&record::Record { txn: 1, before: Default::default(), body: begin });
     bytes.push(0);
     bytes[0] += 1;

@@ -3,7 +3,7 @@
 //! It is found under the lock table's mutex, and told after that: the statements are asked of the front, which has mutexes of its own. Who gives way
 //! wakes only then, so that its statement is still under way.
 
-use super::{Locks, Name, Want};
+use super::{Locks, Name, WantedLock};
 use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock};
 use terrace_io::clock::Nanos;
@@ -23,14 +23,14 @@ pub type OnDeadlock = Arc<dyn Fn(&Deadlock) + Send + Sync>;
 pub struct Member {
     pub session: u64,
     pub name: Name,
-    pub want: Want,
+    pub want: WantedLock,
     pub gave_way: bool,
     pub connection: Option<u64>,
     pub statement: Option<String>,
 }
 
 impl Member {
-    pub fn new(session: u64, name: Name, want: Want) -> Member {
+    pub fn new(session: u64, name: Name, want: WantedLock) -> Member {
         Member { session, name, want, gave_way: false, connection: None, statement: None }
     }
 }
@@ -44,7 +44,7 @@ pub struct Deadlock {
 
 /// A circle that was broken and is not told yet, and who is to be woken then.
 #[derive(Default)]
-pub struct Found {
+pub struct BrokenDeadlock {
     pub members: Vec<Member>,
     pub wake: Vec<Arc<Event>>,
 }
@@ -75,8 +75,8 @@ impl Deadlocks {
 
 impl Locks {
     /// Keeps a circle as the last one, and wakes who gives way. The lock table's mutex is not held.
-    pub(super) fn tell_deadlock(&self, found: Found) {
-        let Found { mut members, wake } = found;
+    pub(super) fn tell_deadlock(&self, found: BrokenDeadlock) {
+        let BrokenDeadlock { mut members, wake } = found;
         members.truncate(MEMBERS_MAX);
         for member in &mut members {
             member.connection = self.running.connection_of(member.session);

@@ -169,13 +169,13 @@ impl Ranges {
 
 /// What one session holds in one tree.
 #[derive(Default)]
-pub struct Kept {
+pub struct SessionRanges {
     pub gaps: Ranges,
     shared: Ranges,
     exclusive: Ranges,
 }
 
-impl Kept {
+impl SessionRanges {
     pub fn rows(&mut self, mode: Mode) -> &mut Ranges {
         match mode {
             Mode::Shared => &mut self.shared,
@@ -217,11 +217,11 @@ impl Kept {
         }
         self.shared.has(key).then_some(Mode::Shared)
     }
-    fn ranges(&self, held: Held) -> &Ranges {
+    fn ranges(&self, held: RangeKind) -> &Ranges {
         match held {
-            Held::Gaps => &self.gaps,
-            Held::Rows(Mode::Shared) => &self.shared,
-            Held::Rows(Mode::Exclusive) => &self.exclusive,
+            RangeKind::Gaps => &self.gaps,
+            RangeKind::Rows(Mode::Shared) => &self.shared,
+            RangeKind::Rows(Mode::Exclusive) => &self.exclusive,
         }
     }
     fn leave_out(&mut self, key: &[u8]) {
@@ -232,26 +232,27 @@ impl Kept {
 
 /// Which of a session's ranges.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Held {
+pub enum RangeKind {
     Gaps,
     Rows(Mode),
 }
 
-impl Held {
-    pub const ALL: [Held; 3] = [Held::Rows(Mode::Exclusive), Held::Rows(Mode::Shared), Held::Gaps];
+impl RangeKind {
+    pub const ALL: [RangeKind; 3] =
+        [RangeKind::Rows(Mode::Exclusive), RangeKind::Rows(Mode::Shared), RangeKind::Gaps];
 }
 
 /// The ranges of all sessions.
 #[derive(Default)]
-pub struct Gaps(HashMap<SpaceId, Vec<(u64, Kept)>>);
+pub struct Gaps(HashMap<SpaceId, Vec<(u64, SessionRanges)>>);
 
 impl Gaps {
-    pub fn of(&mut self, space: SpaceId, session: u64) -> &mut Kept {
+    pub fn of(&mut self, space: SpaceId, session: u64) -> &mut SessionRanges {
         let owners = self.0.entry(space).or_default();
         let at = match owners.iter().position(|(owner, _)| *owner == session) {
             Some(at) => at,
             None => {
-                owners.push((session, Kept::default()));
+                owners.push((session, SessionRanges::default()));
                 owners.len() - 1
             }
         };
@@ -259,7 +260,7 @@ impl Gaps {
     }
 
     /// What the session holds in the tree, if nobody else holds anything there.
-    pub fn only(&mut self, space: SpaceId, session: u64) -> Option<&mut Kept> {
+    pub fn only(&mut self, space: SpaceId, session: u64) -> Option<&mut SessionRanges> {
         match &mut self.0.get_mut(&space)?[..] {
             [(owner, kept)] if *owner == session => Some(kept),
             _ => None,
@@ -280,7 +281,7 @@ impl Gaps {
         ranges.flat_map(|ranges| &ranges.0).map(|(start, end)| long(start) + long_end(end)).sum()
     }
 
-    fn in_tree(&self, space: SpaceId) -> &[(u64, Kept)] {
+    fn in_tree(&self, space: SpaceId) -> &[(u64, SessionRanges)] {
         self.0.get(&space).map_or(&[][..], Vec::as_slice)
     }
 
@@ -291,8 +292,9 @@ impl Gaps {
 
     /// Adds the other sessions whose row locks on a range with the key conflict with a lock in this mode.
     pub fn others_lock(&self, session: u64, (space, key): (SpaceId, &[u8]), mode: Mode, out: &mut Vec<u64>) {
-        let conflicts =
-            |kept: &Kept| kept.exclusive.has(key) || (mode == Mode::Exclusive && kept.shared.has(key));
+        let conflicts = |kept: &SessionRanges| {
+            kept.exclusive.has(key) || (mode == Mode::Exclusive && kept.shared.has(key))
+        };
         let others = self.in_tree(space).iter().filter(|(owner, _)| *owner != session);
         out.extend(others.filter(|(_, kept)| conflicts(kept)).map(|(owner, _)| *owner));
     }
@@ -348,7 +350,7 @@ impl Gaps {
     }
     /// How many ranges a session holds, tree by tree.
     pub fn counts(&self) -> impl Iterator<Item = (u64, usize)> {
-        let count = |kept: &Kept| kept.gaps.count() + kept.rows_size().ranges;
+        let count = |kept: &SessionRanges| kept.gaps.count() + kept.rows_size().ranges;
         self.0.values().flatten().map(move |(owner, kept)| (*owner, count(kept)))
     }
     /// Calls `each` with starts and ends of up to `max` ranges that the session holds in the tree, those that start above `after`. Returns the
@@ -356,7 +358,7 @@ impl Gaps {
     pub fn some(
         &self,
         (space, session): (SpaceId, u64),
-        held: Held,
+        held: RangeKind,
         after: Option<&[u8]>,
         max: usize,
         mut each: impl FnMut(&[u8], Option<&[u8]>),
@@ -389,7 +391,7 @@ impl Gaps {
             return Default::default();
         };
         let kept = &mut owners[at].1;
-        let mut gone = Kept { gaps: std::mem::take(&mut kept.gaps), ..Kept::default() };
+        let mut gone = SessionRanges { gaps: std::mem::take(&mut kept.gaps), ..SessionRanges::default() };
         for mode in rows {
             *gone.rows(*mode) = std::mem::take(kept.rows(*mode));
         }

@@ -10,7 +10,7 @@
 //! Nor where replication commits in an order of its own (`owners`): who comes later there waits with the row for who came before.
 
 use super::wait::{Waiter, Waiters};
-use super::{Name, Want};
+use super::{Name, WantedLock};
 use smallvec::SmallVec;
 
 /// Numbers of arrivals begin here: those that are preferred get lower ones.
@@ -85,7 +85,7 @@ impl Waiters {
         let Some(head) = self.waiters.get(&first) else { return first };
         let line: SmallVec<[(u64, &Waiter); 16]> = self.line(&head.name).collect();
         let stands = |session: u64, waiter: &Waiter| {
-            waiter.want == Want::EXCLUSIVE
+            waiter.want == WantedLock::EXCLUSIVE
                 && !waiter.victim
                 && !waiter.has_part
                 && !waiter.is_woken

@@ -5,7 +5,7 @@
 //! the two, and that none comes before the lock is taken: from the leaf's latch, or from gap locks.
 
 use super::gaps::Size;
-use super::{InTheWay, Inner, Locks, Mode, NameRef, Want};
+use super::{InTheWay, Inner, Locks, Mode, NameRef, WantedLock};
 use crate::error::Result;
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
@@ -98,7 +98,7 @@ impl Locks {
         if mine.is_some_and(|mine| mine >= mode) {
             return Ok(Ok(false));
         }
-        if let Some(way) = inner.in_the_way(session, name, Want { mode, ..Want::SHARED }, false) {
+        if let Some(way) = inner.in_the_way(session, name, WantedLock { mode, ..WantedLock::SHARED }, false) {
             return Ok(Err(way));
         }
         if let Some(other) = beside {
@@ -157,7 +157,13 @@ impl Locks {
     ///
     /// # Errors
     /// [`crate::Error::TooManyLocks`] if as many are held as may be.
-    pub fn admit(&self, session: u64, space: SpaceId, key: &[u8], want: Want) -> Result<Option<InTheWay>> {
+    pub fn admit(
+        &self,
+        session: u64,
+        space: SpaceId,
+        key: &[u8],
+        want: WantedLock,
+    ) -> Result<Option<InTheWay>> {
         self.admit_writer(session, (space, key), want, false)
     }
 
@@ -166,7 +172,7 @@ impl Locks {
         &self,
         session: u64,
         (space, key): (SpaceId, &[u8]),
-        want: Want,
+        want: WantedLock,
         owns: bool,
     ) -> Result<Option<InTheWay>> {
         if self.is_free(want) {

@@ -5,9 +5,9 @@
 //!
 //! Not here: rows that are locked by the id of who changed them. Nobody lists these; one that is waited for is seen with the wait.
 
-use super::gaps::Held;
+use super::gaps::RangeKind;
 use super::names::Modes;
-use super::{Key, Locks, Mode, Want};
+use super::{Key, Locks, Mode, WantedLock};
 use hashbrown::HashMap;
 use terrace_io::clock::Nanos;
 use terrace_tier::page::SpaceId;
@@ -57,7 +57,7 @@ pub struct WaitSeen {
     pub session: u64,
     pub space: SpaceId,
     pub key: KeySeen,
-    pub want: Want,
+    pub want: WantedLock,
     /// Since when, on the world's clock.
     pub since: Nanos,
     pub targets: Vec<u64>,
@@ -139,10 +139,10 @@ impl Locks {
         }
         let owners = self.inner.lock().gaps.owners();
         for (space, session) in owners {
-            for held in Held::ALL {
+            for held in RangeKind::ALL {
                 let kind = match held {
-                    Held::Rows(mode) => Kind::Rows(mode),
-                    Held::Gaps => Kind::Gap,
+                    RangeKind::Rows(mode) => Kind::Rows(mode),
+                    RangeKind::Gaps => Kind::Gap,
                 };
                 let mut after: Option<Box<[u8]>> = None;
                 loop {

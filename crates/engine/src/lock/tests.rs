@@ -106,7 +106,8 @@ fn circle_in(locks: &Locks, weights: [u64; 2]) -> [Result<()>; 2] {
     let ask = |session: u64, key: &[u8]| {
         let cancel = Cancel::default();
         let weight = weights[session as usize - 1];
-        let mut request = Request::new(locks, session, weight, (SPACE, key), Want::EXCLUSIVE, far(), &cancel);
+        let mut request =
+            Request::new(locks, session, weight, (SPACE, key), WantedLock::EXCLUSIVE, far(), &cancel);
         let mut got = Ok(());
         while let Err(way) = take(locks, session, SPACE, key, Mode::Exclusive).unwrap() {
             got = request.wait(&way, |_| false);
@@ -145,7 +146,8 @@ fn a_waiter_is_passed_a_few_times_only() {
     take(&locks, 1, SPACE, b"k", Mode::Exclusive).unwrap().unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let mut request = Request::new(&locks, 2, 0, (SPACE, b"k"), Want::EXCLUSIVE, far(), &cancel);
+            let mut request =
+                Request::new(&locks, 2, 0, (SPACE, b"k"), WantedLock::EXCLUSIVE, far(), &cancel);
             while let Err(way) = take(&locks, 2, SPACE, b"k", Mode::Exclusive).unwrap() {
                 request.wait(&way, |_| false).unwrap();
             }
@@ -187,10 +189,10 @@ fn the_bound_counts_rows_and_gaps() {
         take(&locks, 2, SPACE, b"x", Mode::Shared),
         Err(Error::TooManyLocks { held: 2, max: 2, .. })
     ));
-    let inserts = Want { inserts: true, ..Want::EXCLUSIVE };
+    let inserts = WantedLock { inserts: true, ..WantedLock::EXCLUSIVE };
     let way = |session, want| locks.admit(session, SPACE, b"bb", want).unwrap();
     assert_eq!(way(2, inserts), Some(InTheWay::Sessions(vec![1])));
-    assert_eq!(way(2, Want::EXCLUSIVE), None);
+    assert_eq!(way(2, WantedLock::EXCLUSIVE), None);
     assert_eq!(way(1, inserts), None);
     locks.release_all(1, &[SPACE]);
     assert_eq!((locks.held(), locks.gaps_held()), (0, 0));
@@ -200,8 +202,9 @@ fn the_bound_counts_rows_and_gaps() {
 #[test]
 fn a_shared_lock_outlives_the_exclusive_one_taken_and_given_back_beside_it() {
     let locks = locks(100);
-    let way =
-        |session, key: &[u8], mode| locks.admit(session, SPACE, key, Want { mode, ..Want::SHARED }).unwrap();
+    let way = |session, key: &[u8], mode| {
+        locks.admit(session, SPACE, key, WantedLock { mode, ..WantedLock::SHARED }).unwrap()
+    };
     let blocks = |key: &[u8]| (way(2, key, Mode::Shared).is_some(), way(2, key, Mode::Exclusive).is_some());
     for (key, beside) in [(&b"b"[..], None), (&b"d"[..], Some(&b"c"[..]))] {
         let take = |mode| locks.take_row(1, SPACE, key, mode, beside).unwrap().unwrap();
@@ -239,8 +242,9 @@ fn what_was_locked_to_be_read_again_goes_and_what_is_to_be_changed_stays() {
     assert!(locks.keep(1, SPACE, b"a", Some(b"z")).unwrap());
     take(b"other", Mode::Shared, None);
     locks.release_reads(1, &[SPACE]);
-    let blocks =
-        |key: &[u8], mode| locks.admit(2, SPACE, key, Want { mode, ..Want::SHARED }).unwrap().is_some();
+    let blocks = |key: &[u8], mode| {
+        locks.admit(2, SPACE, key, WantedLock { mode, ..WantedLock::SHARED }).unwrap().is_some()
+    };
     for (n, key) in keys.iter().enumerate() {
         let stays = n % 2 == 1;
         assert_eq!((blocks(key, Mode::Shared), blocks(key, Mode::Exclusive)), (stays, stays), "{n}");
@@ -262,7 +266,7 @@ fn the_end_of_an_owner_wakes_one_of_those_that_wait() {
             scope.spawn(move || {
                 let cancel = Cancel::default();
                 let mut request =
-                    Request::new(locks, session, 0, (SPACE, b"k"), Want::EXCLUSIVE, far(), &cancel);
+                    Request::new(locks, session, 0, (SPACE, b"k"), WantedLock::EXCLUSIVE, far(), &cancel);
                 while let Err(way) = take(locks, session, SPACE, b"k", Mode::Exclusive).unwrap() {
                     request.wait(&way, |_| false).unwrap();
                 }

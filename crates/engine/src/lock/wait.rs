@@ -11,9 +11,9 @@
 //! A newcomer may pass those that wait: whoever is awake uses a lock soonest. But not for ever: who has lost
 //! [`LOSSES_MAX`] times is served before all that came later.
 
-use super::deadlock::{Found, Member};
+use super::deadlock::{BrokenDeadlock, Member};
 use super::seen::{KeySeen, WaitSeen};
-use super::{InTheWay, Locks, Mode, Name, NameRef, Want, order};
+use super::{InTheWay, Locks, Mode, Name, NameRef, WantedLock, order};
 use crate::error::{Error, Result};
 use crate::row::TxnId;
 use hashbrown::{HashMap, HashSet};
@@ -49,7 +49,7 @@ pub(super) struct Waiter {
     /// It is to look, and has not done so.
     pub is_woken: bool,
     pub name: Name,
-    pub want: Want,
+    pub want: WantedLock,
     /// Its place in the line: in the order of arrival, if it was not preferred.
     pub arrival: u64,
     losses: u32,
@@ -114,13 +114,13 @@ impl Waiters {
     /// what it has, waits on.
     fn leaves(&mut self, session: u64, served: bool) {
         let Some(gone) = self.waiters.remove(&session) else { return };
-        let alone = served && gone.want == Want::EXCLUSIVE;
+        let alone = served && gone.want == WantedLock::EXCLUSIVE;
         for waiter in self.waiters.values_mut() {
             // Nothing of what it holds is given back here: who waits for that is not concerned.
             if !waiter.targets.contains(&session) || !waiter.stands_for(&gone.name) {
                 continue;
             }
-            match alone && waiter.want == Want::EXCLUSIVE && !waiter.may_give_up {
+            match alone && waiter.want == WantedLock::EXCLUSIVE && !waiter.may_give_up {
                 true => waiter.behind = false,
                 false if !served && crate::planted::BEHIND_NOT_WOKEN.on() => {}
                 false => waiter.looks(),
@@ -129,7 +129,7 @@ impl Waiters {
     }
 
     /// Adds the session that is to have the name before this one.
-    pub fn first_in_line(&self, session: u64, name: &NameRef<'_>, want: Want, out: &mut Vec<u64>) {
+    pub fn first_in_line(&self, session: u64, name: &NameRef<'_>, want: WantedLock, out: &mut Vec<u64>) {
         let arrival = self.waiters.get(&session).map_or(u64::MAX, |me| me.arrival);
         let first = self
             .waiters
@@ -147,7 +147,7 @@ impl Waiters {
     }
 
     /// The last in the line for a name, as far as it came before `arrival` and wants what conflicts.
-    fn before(&self, session: u64, name: &NameRef<'_>, want: Want, arrival: u64) -> Option<u64> {
+    fn before(&self, session: u64, name: &NameRef<'_>, want: WantedLock, arrival: u64) -> Option<u64> {
         self.waiters
             .iter()
             .filter(|(other, waiter)| {
@@ -186,7 +186,7 @@ impl Waiters {
 
     /// Breaks all circles that the wait would close. True if by giving up the wait itself. Adds the last of them to `found`, and those
     /// that are to be woken, for they give way.
-    fn gives_up(&mut self, asks: &Request<'_>, targets: &[u64], found: &mut Found) -> bool {
+    fn gives_up(&mut self, asks: &Request<'_>, targets: &[u64], found: &mut BrokenDeadlock) -> bool {
         while let Some(circle) = self.circle(asks.session, targets) {
             found.members = self.members(asks, &circle);
             let lightest = circle
@@ -239,7 +239,7 @@ impl Waiters {
 
 /// Where a request that must wait stands.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum WaitPosition {
     /// Nothing is in the way any more.
     Free,
     /// It waits for those in the way.
@@ -255,7 +255,7 @@ pub struct Request<'a> {
     weight: u64,
     space: SpaceId,
     key: &'a [u8],
-    want: Want,
+    want: WantedLock,
     /// How long it waits at the most, in nanoseconds.
     patience: u64,
     /// On the world's clock; none before the first wait.
@@ -277,7 +277,7 @@ impl<'a> Request<'a> {
         session: u64,
         weight: u64,
         (space, key): (SpaceId, &'a [u8]),
-        want: Want,
+        want: WantedLock,
         patience: u64,
         cancel: &'a Cancel,
     ) -> Request<'a> {
@@ -311,7 +311,7 @@ impl<'a> Request<'a> {
     }
 
     /// What the request is for turns out to be more or less than was thought.
-    pub fn set_want(&mut self, want: Want) {
+    pub fn set_want(&mut self, want: WantedLock) {
         self.want = want;
     }
 
@@ -336,9 +336,9 @@ impl<'a> Request<'a> {
                 let place = self.line_up(Some((*txn, session)), event)?;
                 // Whoever ends from here on sees that somebody waits.
                 fence(Ordering::SeqCst);
-                place == Place::Behind || is_active(*txn)
+                place == WaitPosition::Behind || is_active(*txn)
             }
-            InTheWay::Sessions(_) => self.line_up(None, event)? != Place::Free,
+            InTheWay::Sessions(_) => self.line_up(None, event)? != WaitPosition::Free,
         };
         let mut woken = Woken::Notified;
         if still && !self.told.is_empty() {
@@ -404,8 +404,8 @@ impl<'a> Request<'a> {
 
     /// Puts the request where others see it, with whom it waits for: the one before it in the line for the name, or
     /// else the transaction's session, or whoever has locks in the way now.
-    fn line_up(&mut self, txn: Option<(TxnId, Option<u64>)>, event: &Arc<Event>) -> Result<Place> {
-        let mut found = Found::default();
+    fn line_up(&mut self, txn: Option<(TxnId, Option<u64>)>, event: &Arc<Event>) -> Result<WaitPosition> {
+        let mut found = BrokenDeadlock::default();
         let place = self.line_up_in(txn, event, &mut found);
         if !found.members.is_empty() {
             self.locks.tell_deadlock(found);
@@ -417,8 +417,8 @@ impl<'a> Request<'a> {
         &mut self,
         txn: Option<(TxnId, Option<u64>)>,
         event: &Arc<Event>,
-        found: &mut Found,
-    ) -> Result<Place> {
+        found: &mut BrokenDeadlock,
+    ) -> Result<WaitPosition> {
         let locks = self.locks;
         let is_owned = locks.owners.has(self.session);
         let mut inner = locks.inner.lock();
@@ -429,13 +429,13 @@ impl<'a> Request<'a> {
                 let name = NameRef { space: self.space, key: self.key };
                 match inner.in_the_way(self.session, name, self.want, false) {
                     Some(InTheWay::Sessions(sessions)) => sessions,
-                    _ => return Ok(Place::Free),
+                    _ => return Ok(WaitPosition::Free),
                 }
             }
         };
         let mut txn = txn.map(|(txn, _)| txn);
         let mut targets: Vec<u64> = targets;
-        let mut place = Place::First;
+        let mut place = WaitPosition::First;
         let name = NameRef { space: self.space, key: self.key };
         let has_part = inner.has(self.session, name);
         let waiters = &mut inner.waiters;
@@ -447,7 +447,7 @@ impl<'a> Request<'a> {
         if let Some(before) = waiters.before(self.session, &name, self.want, arrival)
             && waiters.circle(self.session, &[before]).is_none()
         {
-            (targets, txn, place) = (vec![before], None, Place::Behind);
+            (targets, txn, place) = (vec![before], None, WaitPosition::Behind);
         }
         if locks.owners.is_told() {
             self.told.clone_from(&targets);
@@ -458,12 +458,12 @@ impl<'a> Request<'a> {
         }
         if let Some(waiter) = waiters.waiters.get_mut(&self.session).filter(|_| self.in_line) {
             waiter.targets = targets;
-            waiter.behind = place == Place::Behind;
+            waiter.behind = place == WaitPosition::Behind;
             waiter.has_part = has_part;
             waiter.is_woken = false;
             waiter.txn = txn;
             waiter.want = self.want;
-            if place == Place::First {
+            if place == WaitPosition::First {
                 waiter.losses += 1;
                 if waiter.losses == LOSSES_MAX {
                     locks.starving.fetch_add(1, Ordering::AcqRel);
@@ -474,7 +474,7 @@ impl<'a> Request<'a> {
         waiters.arrivals += 1;
         let waiter = Waiter {
             targets,
-            behind: place == Place::Behind,
+            behind: place == WaitPosition::Behind,
             has_part,
             may_give_up: self.may_give_up,
             is_owned,

@@ -9,14 +9,14 @@
 
 use super::partition::{PartitionStart, Ring, Taken};
 use super::record::{self, RecordHeader};
-use super::space::Room;
+use super::space::LogSpace;
 use terrace_tier::page::{Glsn, PageId};
 use terrace_tier::redo::{LsnRange, PageRedo};
 
 pub(super) struct Order {
     pub next: Glsn,
     pub rings: Vec<Ring>,
-    pub room: Room,
+    pub room: LogSpace,
     /// Bytes of records that nobody has taken to be written.
     pub waiting: usize,
     /// Writes that were begun, and where the log ended at the last beginning.
@@ -39,7 +39,7 @@ impl Order {
         Order {
             next,
             rings: starts.iter().map(|start| Ring::new(blocks, start, next)).collect(),
-            room: Room::new(blocks),
+            room: LogSpace::new(blocks),
             waiting: 0,
             begun: 0,
             begun_at: 0,

@@ -32,14 +32,14 @@ pub(super) enum Verdict {
     Never,
 }
 
-pub(super) struct Room {
+pub(super) struct LogSpace {
     blocks: u64,
     reserved: u64,
 }
 
-impl Room {
-    pub fn new(blocks: u64) -> Room {
-        Room { blocks, reserved: 0 }
+impl LogSpace {
+    pub fn new(blocks: u64) -> LogSpace {
+        LogSpace { blocks, reserved: 0 }
     }
 
     /// Takes room for `bytes` if there is any; `used` counts the fullest ring.

@@ -13,7 +13,7 @@
 
 use crate::error::Error;
 use crate::offline::check::{self, Progress, Tables};
-use crate::offline::instance::Look;
+use crate::offline::instance::OfflineInstance;
 use crate::superblock::{self, Superblock};
 use hashbrown::HashSet;
 use parking_lot::Mutex;
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use terrace_io::disk::Disk;
 use terrace_io::store::{ObjectStore, Purpose};
 use terrace_tier::address::ObjectKey;
-use terrace_tier::objects::fence::{Fence, Held, Taker, Takers, Writer, adopt};
+use terrace_tier::objects::fence::{EpochContent, Fence, Taker, Takers, Writer, adopt};
 
 /// Pages that the volume's map names in objects that are no longer in the store.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -35,10 +35,10 @@ pub struct Lost {
 
 /// A volume that could adopt its store, and what that would mean.
 pub struct Adoption<'a> {
-    look: &'a Look,
+    look: &'a OfflineInstance,
     tables: Tables,
     /// Who has the store: another copy of the volume.
-    pub holder: Held,
+    pub holder: EpochContent,
     /// Who has it as far as the volume knows, last in the order of their starts.
     pub known: Vec<Taker>,
     /// Objects that the volume's map names.
@@ -50,7 +50,7 @@ pub struct Adoption<'a> {
 
 impl<'a> Adoption<'a> {
     /// Looks at the volume and its store. None: no other copy of the volume has the store, so there is nothing to adopt.
-    pub fn examine(look: &'a Look, progress: Progress<'_>) -> Result<Option<Adoption<'a>>, Error> {
+    pub fn examine(look: &'a OfflineInstance, progress: Progress<'_>) -> Result<Option<Adoption<'a>>, Error> {
         if look.objects.is_none() {
             return Err(match &look.store_trouble {
                 Some(trouble) => Error::Unavailable(trouble.clone()),

@@ -1,4 +1,4 @@
-//! The checker of a whole instance that does not run ([`Look`]): the map, every image on the volume and in the
+//! The checker of a whole instance that does not run ([`OfflineInstance`]): the map, every image on the volume and in the
 //! store, undo, the catalog, every tree, each secondary entry against its row, and what nothing names.
 //!
 //! Every fault is named and the walk goes on. What follows from a fault is not said again: a page
@@ -22,7 +22,7 @@ mod tally;
 mod undo;
 
 use crate::engine::SpaceInfo;
-use crate::offline::instance::Look;
+use crate::offline::instance::OfflineInstance;
 use crate::superblock::Superblock;
 use crate::table::catalog::{self, Listed};
 use crate::tree::check as tree;
@@ -149,7 +149,7 @@ impl Tables {
 }
 
 /// Checks the instance.
-pub fn check(look: &Look, options: &Options, progress: Progress<'_>) -> Report {
+pub fn check(look: &OfflineInstance, options: &Options, progress: Progress<'_>) -> Report {
     let mut report = Report::default();
     let mut tables = check_frame(look, &mut report);
     images::check(look, &tables, progress, &mut report);
@@ -173,7 +173,7 @@ pub fn check(look: &Look, options: &Options, progress: Progress<'_>) -> Report {
 }
 
 /// What everything else hangs from: superblock, map, catalog, the store's epoch object.
-fn check_frame(look: &Look, report: &mut Report) -> Tables {
+fn check_frame(look: &OfflineInstance, report: &mut Report) -> Tables {
     match Superblock::intact(&*look.volume) {
         Ok(intact) => {
             let damaged = (0..2).filter(|copy| !intact[*copy]);
@@ -201,7 +201,7 @@ fn check_frame(look: &Look, report: &mut Report) -> Tables {
 }
 
 /// Every tree, and the spaces of undo and catalog, with their flushed pages by tier.
-pub fn spaces(look: &Look, tables: &Tables) -> Vec<SpaceInfo> {
+pub fn spaces(look: &OfflineInstance, tables: &Tables) -> Vec<SpaceInfo> {
     let counts = look.map.counts();
     let mut named = vec![(SpaceId::UNDO, "(undo)", ""), (SpaceId::CATALOG, "(catalog)", "")];
     named.extend(
@@ -228,11 +228,11 @@ pub fn spaces(look: &Look, tables: &Tables) -> Vec<SpaceInfo> {
 }
 
 /// Reads the catalog as far as it can be read.
-pub fn read_tables(look: &Look) -> Tables {
+pub fn read_tables(look: &OfflineInstance) -> Tables {
     read_catalog(look, &mut Report::default())
 }
 
-fn read_catalog(look: &Look, report: &mut Report) -> Tables {
+fn read_catalog(look: &OfflineInstance, report: &mut Report) -> Tables {
     report.begin_part();
     let mut tables = Tables { listed: Vec::new(), whole: true, names: HashMap::new() };
     if !look.knows(PageId::new(SpaceId::CATALOG, 0)) {

@@ -12,7 +12,7 @@
 //! budget. What a checker says it will ask for next comes ahead of it ([`ahead`]). Memory: the map, the log's redo up
 //! to a budget, the objects and pages kept.
 //!
-//! Locks: for memory work only. One thread uses a `Look`; the store's objects are read from several.
+//! Locks: for memory work only. One thread uses a `OfflineInstance`; the store's objects are read from several.
 
 mod ahead;
 
@@ -32,7 +32,7 @@ use terrace_io::disk::{Disk, DiskLock};
 use terrace_io::store::{ObjectStore, Purpose, StoreError};
 use terrace_tier::address::ObjectKey;
 use terrace_tier::address::{Home, InObject, Located};
-use terrace_tier::objects::fence::{Fence, FenceError, Held, TakersInMemory, Writer};
+use terrace_tier::objects::fence::{EpochContent, Fence, FenceError, TakersInMemory, Writer};
 use terrace_tier::objects::object::PageObjects;
 use terrace_tier::objects::object::format::HEADER;
 use terrace_tier::objects::object::{BodyError, ObjectError, Objects};
@@ -46,7 +46,7 @@ const BUDGET: usize = 64 << 20;
 /// Requests in a row that the store gave no answer to, after which it is not asked any more.
 pub(crate) const SILENT_MAX: u32 = 3;
 
-pub struct Look {
+pub struct OfflineInstance {
     pub volume: Arc<dyn Disk>,
     /// As it is on the volume.
     pub superblock: Superblock,
@@ -65,7 +65,7 @@ pub struct Look {
     /// The store stopped answering: nothing more is asked of it.
     gave_up: AtomicBool,
     /// Who has the store, if it is no writer that the volume knows.
-    pub passed_by: Option<Held>,
+    pub passed_by: Option<EpochContent>,
     /// Requests in a row that it gave no answer to.
     silent: AtomicU32,
     pending: Arc<Pending>,
@@ -101,15 +101,18 @@ impl Recent {
     }
 }
 
-impl Look {
-    /// Opens the instance on `volume`; nobody else uses it as long as the `Look` lives.
-    pub fn open(volume: Arc<dyn Disk>, store: Option<Arc<dyn ObjectStore>>) -> Result<Look, Error> {
+impl OfflineInstance {
+    /// Opens the instance on `volume`; nobody else uses it as long as the `OfflineInstance` lives.
+    pub fn open(
+        volume: Arc<dyn Disk>,
+        store: Option<Arc<dyn ObjectStore>>,
+    ) -> Result<OfflineInstance, Error> {
         let lock = storage::take_lock(&*volume)?;
         let found = storage::read(&*volume, BUDGET)?;
         let redo: Arc<dyn Redo> = Arc::new(NoLog(found.cut.end));
         let map = found.loading.finish(found.superblock.slots, redo)?;
         let buffer = ObjectBuffer::open(&*volume)?;
-        let mut look = Look {
+        let mut look = OfflineInstance {
             volume,
             superblock: found.superblock,
             map,
@@ -275,7 +278,7 @@ pub(crate) fn no_object(error: &StoreError) -> NoPage {
     }
 }
 
-impl Source for Look {
+impl Source for OfflineInstance {
     fn soon(&self, ids: &[PageId]) {
         self.fetch_ahead(ids);
     }

@@ -6,7 +6,7 @@
 //! nothing sinks any more it goes on as well, to where it is told that there is no room. Pages of its large values wait in the same way,
 //! a few before each mini-transaction that writes them (`btree/overflow.rs`).
 
-use crate::storage::slot_reservation::{Growth, LOOK};
+use crate::storage::slot_reservation::{LOOK, SlotReservation};
 use terrace_io::cancel;
 use terrace_io::clock::Nanos;
 use terrace_io::lock::{Mutex, Mutexes};
@@ -22,10 +22,10 @@ const AT_ONCE: u64 = 128;
 const STILL: Nanos = 2_000_000_000;
 
 #[derive(Default)]
-pub struct BulkThrottle(Mutex<State, { Mutexes::BulkThrottle as u8 }>);
+pub struct BulkThrottle(Mutex<ThrottleState, { Mutexes::BulkThrottle as u8 }>);
 
 #[derive(Default)]
-struct State {
+struct ThrottleState {
     /// Slots sunk of which the share has been taken.
     claimed: u64,
     /// Slots sunk when it was looked last, and when that number was new.
@@ -38,7 +38,7 @@ fn mark(slots: u32) -> u32 {
     policy::low(slots) / 4 * 3
 }
 
-impl State {
+impl ThrottleState {
     /// Whether a page may be built now that so many slots have sunk in all. Takes it of the share.
     fn may_go(&mut self, now: Nanos, sunk: u64) -> bool {
         if sunk != self.sunk || self.since == 0 {
@@ -59,7 +59,7 @@ impl State {
 
 impl BulkThrottle {
     /// Until one page may be built.
-    pub fn wait(&self, room: &Growth) -> Result<(), NoRoom> {
+    pub fn wait(&self, room: &SlotReservation) -> Result<(), NoRoom> {
         let (map, pool) = (&room.map, &room.pool);
         loop {
             let freed = map.slots_freed.ticket();
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn builds_get_their_share_of_what_sinks_and_no_more() {
-        let mut state = State { claimed: 1000, ..State::default() };
+        let mut state = ThrottleState { claimed: 1000, ..ThrottleState::default() };
         let mut went = 0;
         for (now, sunk) in (1000..3000).step_by(50).enumerate() {
             while state.may_go(now as Nanos + 1, sunk) {
@@ -103,14 +103,14 @@ mod tests {
 
     #[test]
     fn what_sank_while_nobody_built_is_no_credit() {
-        let mut state = State::default();
+        let mut state = ThrottleState::default();
         let went = (0..1000).take_while(|_| state.may_go(1, 1_000_000)).count() as u64;
         assert_eq!(went, AT_ONCE / SHARE);
     }
 
     #[test]
     fn nobody_gives_way_where_nothing_sinks() {
-        let mut state = State { claimed: 7, ..State::default() };
+        let mut state = ThrottleState { claimed: 7, ..ThrottleState::default() };
         assert!(!state.may_go(10, 7) && !state.may_go(10 + STILL, 7));
         assert!(state.may_go(11 + STILL, 7));
         assert!(!state.may_go(12 + STILL, 8), "something does");

@@ -44,7 +44,7 @@ const REST_MAX: Nanos = 100_000_000;
 const ROUND: Nanos = 10_000_000_000;
 
 /// The superblock as it is on the volume, and whether somebody writes it.
-struct State {
+struct CheckpointState {
     superblock: Superblock,
     writing: bool,
     /// A checkpoint is being made, from the look at its position until the log is released.
@@ -62,7 +62,7 @@ pub struct Checkpointer {
     map: Arc<Map>,
     pending: Arc<Pending>,
     file: Arc<dyn File>,
-    state: Mutex<State, { Mutexes::Checkpoint as u8 }>,
+    state: Mutex<CheckpointState, { Mutexes::Checkpoint as u8 }>,
     /// Both copies of the superblock say that there may be patch objects.
     patches_noted: AtomicBool,
     /// A superblock write ended.
@@ -101,7 +101,7 @@ impl Checkpointer {
             pending,
             file,
             patches_noted,
-            state: Mutex::new(State { superblock, writing: false, making: false, held: false }),
+            state: Mutex::new(CheckpointState { superblock, writing: false, making: false, held: false }),
             turn: Event::new(),
             target: AtomicU64::new(0),
             urgent: AtomicU64::new(0),

@@ -63,7 +63,7 @@ pub struct Progress {
 }
 
 /// Is told of progress every few milliseconds, with nothing locked. False: the copy is to be given up.
-pub type Tell<'a> = &'a mut dyn FnMut(Progress) -> bool;
+pub type OnProgress<'a> = &'a mut dyn FnMut(Progress) -> bool;
 
 /// What became of a copy.
 #[derive(Clone, Copy, Debug)]
@@ -217,7 +217,7 @@ impl Copier {
     }
 
     /// Copies while everything goes on, until little is left or it becomes no less. To be called at least once; later ones catch up.
-    pub fn follow(&mut self, tell: Tell<'_>) -> Result<()> {
+    pub fn follow(&mut self, tell: OnProgress<'_>) -> Result<()> {
         let mut before = u32::MAX;
         for _ in 0..ROUNDS_MAX {
             self.rounds += 1;
@@ -241,7 +241,7 @@ impl Copier {
     }
 
     /// The end: the copy is of the moment in which this is called, or of one soon after, and durable when it returns.
-    pub fn finish(mut self, tell: Tell<'_>) -> Result<Copied> {
+    pub fn finish(mut self, tell: OnProgress<'_>) -> Result<Copied> {
         for _ in 0..TRIES {
             self.wait_for_checkpoint(tell)?;
             match self.try_finish(tell) {
@@ -258,7 +258,7 @@ impl Copier {
     }
 
     /// A checkpoint that is due anyhow comes first: then the log has most room while it is held.
-    fn wait_for_checkpoint(&mut self, tell: Tell<'_>) -> Result<()> {
+    fn wait_for_checkpoint(&mut self, tell: OnProgress<'_>) -> Result<()> {
         let Storage { world, log, checkpointer, .. } = &*self.storage;
         let since = world.clock.now();
         while log.wants_checkpoint() && world.clock.now() - since < PATIENCE {
@@ -274,7 +274,7 @@ impl Copier {
         Ok(())
     }
 
-    fn try_finish(&mut self, tell: Tell<'_>) -> std::result::Result<Copied, Stop> {
+    fn try_finish(&mut self, tell: OnProgress<'_>) -> std::result::Result<Copied, Stop> {
         let storage = self.storage.clone();
         self.holds += 1;
         let since = storage.world.clock.now();
@@ -310,7 +310,7 @@ impl Copier {
     }
 
     /// Whether to go on after a piece.
-    fn goes_on(&mut self, hold: Hinders<'_>, tell: Tell<'_>) -> std::result::Result<(), Stop> {
+    fn goes_on(&mut self, hold: Hinders<'_>, tell: OnProgress<'_>) -> std::result::Result<(), Stop> {
         if !tell(self.progress) {
             return Err(Error::Cancelled.into());
         }
@@ -320,7 +320,7 @@ impl Copier {
         }
     }
 
-    fn copy_left(&mut self, hold: Hinders<'_>, tell: Tell<'_>) -> std::result::Result<(), Stop> {
+    fn copy_left(&mut self, hold: Hinders<'_>, tell: OnProgress<'_>) -> std::result::Result<(), Stop> {
         self.target.make_room(last(&self.left) as u64 * PAGE_SIZE as u64)?;
         let mut slots = Vec::with_capacity(CHUNK);
         for word in 0..self.left.len() {
@@ -349,7 +349,7 @@ impl Copier {
         Ok(())
     }
 
-    fn copy_log(&mut self, hold: Hinders<'_>, tell: Tell<'_>) -> std::result::Result<(), Stop> {
+    fn copy_log(&mut self, hold: Hinders<'_>, tell: OnProgress<'_>) -> std::result::Result<(), Stop> {
         let starts = self.storage.checkpointer.superblock().starts;
         if hold.is_none() {
             self.rings.end_at(self.storage.log.durable_blocks().1);

@@ -19,7 +19,7 @@ const BUSY_REST: Nanos = 1_000_000_000;
 const TOGETHER: usize = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum DropState {
     Waits,
     /// Somebody is about to drop it.
     Taken,
@@ -32,7 +32,7 @@ struct Space {
     /// Where the log must have come to.
     after: Glsn,
     since: Nanos,
-    state: State,
+    state: DropState,
 }
 
 #[derive(Default)]
@@ -43,7 +43,7 @@ pub struct DroppedSpaces {
 impl DroppedSpaces {
     /// Nobody names the spaces when the log is durable to `after`.
     pub fn when_durable(&self, spaces: Vec<SpaceId>, after: Glsn, now: Nanos) {
-        let waits = |space| Space { space, after, since: now, state: State::Waits };
+        let waits = |space| Space { space, after, since: now, state: DropState::Waits };
         self.spaces.lock().extend(spaces.into_iter().map(waits));
     }
 
@@ -51,7 +51,7 @@ impl DroppedSpaces {
     pub fn in_use(&self, space: SpaceId) {
         let mut spaces = self.spaces.lock();
         spaces.retain(|one| one.space != space);
-        spaces.push(Space { space, after: 0, since: 0, state: State::InUse });
+        spaces.push(Space { space, after: 0, since: 0, state: DropState::InUse });
     }
 
     /// Nothing of the space is left.
@@ -62,12 +62,12 @@ impl DroppedSpaces {
     /// Up to where the log must be durable for all that go now, but for those in use: they give room soon. None if there are none.
     pub fn last(&self) -> Option<Glsn> {
         let spaces = self.spaces.lock();
-        spaces.iter().filter(|one| one.state != State::InUse).map(|one| one.after).max()
+        spaces.iter().filter(|one| one.state != DropState::InUse).map(|one| one.after).max()
     }
 
     /// Whether of those that go when the log is durable to `last` some are there still, and are not in use.
     pub fn are_there(&self, last: Glsn) -> bool {
-        self.spaces.lock().iter().any(|one| one.state != State::InUse && one.after <= last)
+        self.spaces.lock().iter().any(|one| one.state != DropState::InUse && one.after <= last)
     }
 
     /// Some of those that are nobody's for good now: `gone` or `in_use` is to be said of each. Makes the log durable if some have
@@ -81,10 +81,10 @@ impl DroppedSpaces {
         }
         let durable = redo.durable();
         let mut spaces = self.spaces.lock();
-        let due = spaces.iter_mut().filter(|one| one.state != State::Taken && one.after <= durable);
+        let due = spaces.iter_mut().filter(|one| one.state != DropState::Taken && one.after <= durable);
         due.take(TOGETHER)
             .map(|one| {
-                one.state = State::Taken;
+                one.state = DropState::Taken;
                 one.space
             })
             .collect()
@@ -93,10 +93,10 @@ impl DroppedSpaces {
     /// How long to wait before there is something to do again, if nobody else brings it about.
     pub fn look_again(&self, durable: Glsn) -> Option<Nanos> {
         let rest = |one: &Space| match one.state {
-            State::Waits if one.after <= durable => Some(0),
-            State::Waits => Some(LINGER),
-            State::InUse => Some(BUSY_REST),
-            State::Taken => None,
+            DropState::Waits if one.after <= durable => Some(0),
+            DropState::Waits => Some(LINGER),
+            DropState::InUse => Some(BUSY_REST),
+            DropState::Taken => None,
         };
         self.spaces.lock().iter().filter_map(rest).min()
     }

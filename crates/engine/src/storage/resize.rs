@@ -96,8 +96,8 @@ impl Resizing {
 }
 
 /// Ends the resize in the status, however it ends.
-struct Turn<'a>(&'a Resizing);
-impl Drop for Turn<'_> {
+struct ResizeGuard<'a>(&'a Resizing);
+impl Drop for ResizeGuard<'_> {
     fn drop(&mut self) {
         *self.0.now.lock() = None;
     }
@@ -189,7 +189,7 @@ impl Storage {
             let since = self.world.clock.now();
             *turn = Some(Progress { what, from: from(&self.in_force()), to, left: Bytes(0), since });
         }
-        let _turn = Turn(&self.resizing);
+        let _turn = ResizeGuard(&self.resizing);
         if what == Size::ObjectBuffer && self.copying.load(Ordering::SeqCst) {
             return Err(Error::Busy(
                 "the volume is being copied: object_buffer keeps its size until that is done".into(),

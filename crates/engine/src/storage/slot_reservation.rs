@@ -22,7 +22,7 @@ use terrace_io::World;
 use terrace_io::clock::Nanos;
 use terrace_io::observe;
 use terrace_tier::memory::pages::Freed;
-use terrace_tier::memory::pages::{NoRoom, Room};
+use terrace_tier::memory::pages::{NoRoom, SlotAdmission};
 use terrace_tier::memory::pool::Pool;
 use terrace_tier::page::{Glsn, SpaceId};
 use terrace_tier::redo::Redo;
@@ -34,7 +34,7 @@ pub const LOOK: Nanos = 20_000_000;
 /// How long to wait where nothing but a flush that is under way can give slots back, in nanoseconds.
 const SHORT_WAIT: Nanos = 200_000_000;
 
-pub struct Growth {
+pub struct SlotReservation {
     pub world: World,
     pub map: Arc<Map>,
     pub going: Arc<DroppedSpaces>,
@@ -60,7 +60,7 @@ pub fn keep_of_tables(map: &Map) -> u32 {
     margin(map) + map.slots_reserve()
 }
 
-impl Growth {
+impl SlotReservation {
     /// Slots that stay free when a page of the space is made.
     fn keep(&self, space: SpaceId) -> usize {
         let margin = margin(&self.map);
@@ -101,7 +101,7 @@ impl Growth {
     }
 }
 
-impl Room for Growth {
+impl SlotAdmission for SlotReservation {
     fn give_way(&self) -> Result<(), NoRoom> {
         match &self.way {
             Some(way) if self.sinks && !crate::planted::NO_WAY_GIVEN.on() => way.wait(self),

@@ -39,7 +39,7 @@ fn failed(error: DiskError) -> Error {
 }
 
 #[derive(Default)]
-struct Place {
+struct SortFile {
     file: Option<Arc<dyn File>>,
     /// Chunks that were given out for the first time.
     chunks: u32,
@@ -51,7 +51,7 @@ struct Place {
 pub struct Spill {
     volume: Arc<dyn Disk>,
     name: String,
-    place: Mutex<Place, { Mutexes::Sorts as u8 }>,
+    place: Mutex<SortFile, { Mutexes::Sorts as u8 }>,
 }
 
 /// Bytes in the file, which are its own as long as it is there.

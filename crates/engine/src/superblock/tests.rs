@@ -2,7 +2,7 @@ use super::*;
 use crate::Engine;
 use crate::Parts;
 use crate::config::{Bytes, Config};
-use crate::offline::instance::Look;
+use crate::offline::instance::OfflineInstance;
 use terrace_sim::{SimDisk, SimWorld};
 
 fn one() -> Superblock {
@@ -178,7 +178,9 @@ fn a_volume_whose_free_pages_are_chains_is_refused_and_left_as_it_is() {
     for _ in 0..2 {
         let Err(Error::Invalid(message)) = open() else { panic!("it was opened") };
         assert!(message.contains(refused), "{message}");
-        let Err(Error::Invalid(message)) = Look::open(disk.clone(), None) else { panic!("it was looked at") };
+        let Err(Error::Invalid(message)) = OfflineInstance::open(disk.clone(), None) else {
+            panic!("it was looked at")
+        };
         assert!(message.contains(refused), "{message}");
     }
     assert!(files() == before);

@@ -36,7 +36,7 @@ use terrace_tier::page::{PAGE_SIZE, PageId, SpaceId};
 use terrace_tier::redo::Urgency;
 
 #[derive(Clone)]
-pub(crate) struct Known {
+pub(crate) struct KnownTable {
     id: u32,
     spaces: Vec<SpaceId>,
     /// What undo calls each index.
@@ -51,7 +51,7 @@ pub(crate) struct Known {
     used: u64,
 }
 
-impl Known {
+impl KnownTable {
     /// Says how its pages are compressed from now on.
     fn tell(&self, codecs: &Codecs) {
         self.spaces.iter().for_each(|space| codecs.set(*space, self.codec));
@@ -66,18 +66,18 @@ impl Known {
 /// The tables by name, and their names by id.
 #[derive(Default)]
 struct Tables {
-    by_name: HashMap<String, Known>,
+    by_name: HashMap<String, KnownTable>,
     names: HashMap<u32, String>,
     /// Trees that are built and will be indexes of a table: its id, and what they will be called.
     coming: Vec<(u32, SpaceId, String)>,
 }
 
 impl Tables {
-    fn insert(&mut self, name: &str, known: Known) {
+    fn insert(&mut self, name: &str, known: KnownTable) {
         self.names.insert(known.id, name.to_string());
         self.by_name.insert(name.to_string(), known);
     }
-    fn remove(&mut self, name: &str) -> Option<Known> {
+    fn remove(&mut self, name: &str) -> Option<KnownTable> {
         let known = self.by_name.remove(name)?;
         self.names.remove(&known.id);
         Some(known)
@@ -222,7 +222,8 @@ impl Catalog {
     /// The names of the tables that have one of these ids or spaces.
     pub fn named(&self, ids: &HashSet<u32>, spaces: &HashSet<SpaceId>) -> Vec<String> {
         let known = self.known.lock();
-        let is_one = |k: &Known| ids.contains(&k.id) || k.spaces.iter().any(|space| spaces.contains(space));
+        let is_one =
+            |k: &KnownTable| ids.contains(&k.id) || k.spaces.iter().any(|space| spaces.contains(space));
         known.by_name.iter().filter(|(_, k)| is_one(k)).map(|(name, _)| name.clone()).collect()
     }
     /// Space, table, index of every tree.
@@ -261,7 +262,7 @@ impl Catalog {
         Ok(ids.0 - 1)
     }
 
-    fn write(&self, name: &str, known: &Known) -> Result<()> {
+    fn write(&self, name: &str, known: &KnownTable) -> Result<()> {
         self.write_value(known.id, &encode(name, known))
     }
 
@@ -350,8 +351,16 @@ impl Catalog {
             &self.shortener,
         ));
         let open = Some(table.clone());
-        let known =
-            Known { id, spaces, numbers, built, def: def.clone(), codec: None, open, used: self.opening() };
+        let known = KnownTable {
+            id,
+            spaces,
+            numbers,
+            built,
+            def: def.clone(),
+            codec: None,
+            open,
+            used: self.opening(),
+        };
         let written = self.write(name, &known);
         // What failed behind the put is there.
         let is_named = || self.tree.get(&id.to_be_bytes(), Access::Internal, |value| value.is_some());

@@ -1,6 +1,6 @@
 //! Rows that statements have read and changed, since the start.
 //!
-//! A session counts for itself, and tells when a statement ends, or in between if there are many ([`Counted::add`]). Sessions tell side by
+//! A session counts for itself, and tells when a statement ends, or in between if there are many ([`RowCounters::add`]). Sessions tell side by
 //! side in places of their own, so that as a rule none waits for another's cache line. What is rolled back later stays counted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,15 +26,15 @@ impl Rows {
 /// Two cache lines: processors fetch them in pairs.
 #[derive(Default)]
 #[repr(align(128))]
-struct Place([AtomicU64; 4]);
+struct CounterLines([AtomicU64; 4]);
 
 #[derive(Default)]
-pub struct Counted([Place; PLACES]);
+pub struct RowCounters([CounterLines; PLACES]);
 
-impl Counted {
+impl RowCounters {
     /// `session` is any number that sessions have for themselves.
     pub fn add(&self, session: u64, rows: &Rows) {
-        let Place(counters) = &self.0[session as usize % PLACES];
+        let CounterLines(counters) = &self.0[session as usize % PLACES];
         for (counter, more) in counters.iter().zip(rows.parts()).filter(|(_, more)| *more > 0) {
             counter.fetch_add(more, Ordering::Relaxed);
         }
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn what_all_sessions_tell_is_summed() {
-        let counted = Counted::default();
+        let counted = RowCounters::default();
         std::thread::scope(|scope| {
             for session in 0..100u64 {
                 let counted = &counted;

@@ -18,7 +18,7 @@ mod steps;
 
 use super::copied::Copied;
 use super::descend::Target;
-use super::found::Found;
+use super::found::FoundEntry;
 use super::node::Node;
 use super::{Result, Tree};
 use std::sync::Arc;
@@ -49,7 +49,7 @@ pub enum Seek<'k> {
 }
 
 /// Where the run was copied from. The leaf may be evicted between calls.
-struct Place {
+struct RunOrigin {
     leaf: WeakPin,
     /// The slot of the run's first entry.
     slot: usize,
@@ -98,7 +98,7 @@ pub struct Cursor {
     spare: Vec<Vec<u8>>,
     holds: bool,
     at: usize,
-    place: Option<Place>,
+    place: Option<RunOrigin>,
     /// The key from which the next run is looked for, if its slot is not known.
     anchor: Vec<u8>,
     /// The last two seeks ended in the same leaf: the next one tries it first.
@@ -236,10 +236,10 @@ impl Cursor {
         leaf.is_some_and(|leaf| has_key(&leaf, key))
     }
     /// Looks at the entry in its leaf, under the leaf's latch, if that is as it was when the entry was copied.
-    pub fn if_fresh<R>(&self, with: impl FnOnce(Found<'_>) -> R) -> Option<R> {
+    pub fn if_fresh<R>(&self, with: impl FnOnce(FoundEntry<'_>) -> R) -> Option<R> {
         let place = self.place.as_ref().filter(|_| self.is_valid())?;
         let leaf = self.tree.pages.read_weak(&place.leaf).filter(|leaf| leaf.matches(&place.leaf))?;
-        Some(with(Found::new(Node::new(leaf.page()), place.slot + self.at)))
+        Some(with(FoundEntry::new(Node::new(leaf.page()), place.slot + self.at)))
     }
     /// Goes one entry on within what was copied: never waits. False: that is to be done by [`Cursor::next`] or [`Cursor::prev`].
     #[inline]

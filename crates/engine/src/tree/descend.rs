@@ -1,6 +1,6 @@
 //! The way down: from the root to the node of a level that holds a key.
 
-use super::found::Found;
+use super::found::FoundEntry;
 use super::node::{MAX_LEVEL, Node, compare};
 use super::{Result, Tree, TreeError};
 use crate::tree::space::ROOT_PAGE;
@@ -89,7 +89,7 @@ impl Target<'_> {
     }
 }
 
-pub(super) enum Way<'t> {
+pub(super) enum DescentStep<'t> {
     Arrived(ReadGuard<'t>),
     /// The root is below the level.
     NoLevel,
@@ -130,13 +130,13 @@ impl Tree {
         let mut restarts = Restarts::default();
         loop {
             match self.try_descend(target, level, access, notes)? {
-                Way::Arrived(guard) => return Ok(Some(guard)),
-                Way::NoLevel => return Ok(None),
-                Way::Missing(page) => match self.load_as(page, access) {
+                DescentStep::Arrived(guard) => return Ok(Some(guard)),
+                DescentStep::NoLevel => return Ok(None),
+                DescentStep::Missing(page) => match self.load_as(page, access) {
                     Ok(pin) => kept.push(pin),
                     Err(error) => self.begin_again_without(&mut restarts, error)?,
                 },
-                Way::Again => {
+                DescentStep::Again => {
                     self.begin_again(&mut restarts)?;
                 }
             }
@@ -171,10 +171,10 @@ impl Tree {
         level: u8,
         access: Access,
         notes: &mut Notes,
-    ) -> Result<Way<'_>> {
+    ) -> Result<DescentStep<'_>> {
         let _visit = self.space.visit();
         let Some(mut guard) = self.pages.try_read_seen(&self.root, access) else {
-            return Ok(Way::Missing(ROOT_PAGE));
+            return Ok(DescentStep::Missing(ROOT_PAGE));
         };
         let mut page = ROOT_PAGE;
         let mut at_level = guard.page().level();
@@ -185,7 +185,7 @@ impl Tree {
             return Err(self.corrupt(ROOT_PAGE, "its level is out of range"));
         }
         if at_level < level {
-            return Ok(Way::NoLevel);
+            return Ok(DescentStep::NoLevel);
         }
         loop {
             let node = Node::new(guard.page());
@@ -193,7 +193,7 @@ impl Tree {
                 return Err(self.corrupt(page, "its low fence is not where its left neighbour ends"));
             }
             let next = match target.judge(guard.page(), at_level) {
-                Fit::Here if at_level == level => return Ok(Way::Arrived(guard)),
+                Fit::Here if at_level == level => return Ok(DescentStep::Arrived(guard)),
                 Fit::Here => {
                     at_level -= 1;
                     target.child(Node::new(guard.page()))
@@ -206,7 +206,7 @@ impl Tree {
                     right
                 }
                 Fit::Free if page == ROOT_PAGE => return Err(self.corrupt(page, "the root is a free page")),
-                Fit::Free => return Ok(Way::Again),
+                Fit::Free => return Ok(DescentStep::Again),
                 Fit::Bad(what) => return Err(self.corrupt(page, what)),
             };
             drop(guard);
@@ -215,7 +215,7 @@ impl Tree {
             self.pages.world().sched.point("descend: between two latches");
             match self.pages.try_read(self.space.page_id(page), access) {
                 Some(found) => guard = found,
-                None => return Ok(Way::Missing(page)),
+                None => return Ok(DescentStep::Missing(page)),
             }
         }
     }
@@ -223,7 +223,7 @@ impl Tree {
     /// The first page on the way to the key's leaf that is not in memory. Does no I/O, and heats nothing.
     pub fn missing(&self, key: &[u8]) -> Option<PageId> {
         match self.try_descend(Target::At(key), 0, Access::Internal, &mut Notes::default()) {
-            Ok(Way::Missing(page)) => Some(self.space.page_id(page)),
+            Ok(DescentStep::Missing(page)) => Some(self.space.page_id(page)),
             // Whatever is wrong, who goes there is told.
             _ => None,
         }
@@ -246,14 +246,14 @@ impl Tree {
     ) -> Result<Option<R>> {
         for _ in 0..RESTARTS_MAX {
             match self.try_descend(Target::At(key), 0, access, &mut Notes::default())? {
-                Way::Arrived(leaf) => {
+                DescentStep::Arrived(leaf) => {
                     let node = Node::new(leaf.page());
                     let place = node.find(key);
                     return Ok(Some(with(place.found.then(|| node.value(place.slot)))));
                 }
-                Way::NoLevel => return Err(self.corrupt(ROOT_PAGE, "the root is below the leaves")),
-                Way::Missing(_) => return Ok(None),
-                Way::Again => _ = self.counters.restarts.fetch_add(1, Ordering::Relaxed),
+                DescentStep::NoLevel => return Err(self.corrupt(ROOT_PAGE, "the root is below the leaves")),
+                DescentStep::Missing(_) => return Ok(None),
+                DescentStep::Again => _ = self.counters.restarts.fetch_add(1, Ordering::Relaxed),
             }
         }
         Err(self.corrupt(ROOT_PAGE, "its traversals lead to free pages"))
@@ -265,11 +265,11 @@ impl Tree {
         near: Option<&WeakPin>,
         key: &[u8],
         access: Access,
-        with: impl FnOnce(Option<Found<'_>>) -> R,
+        with: impl FnOnce(Option<FoundEntry<'_>>) -> R,
     ) -> Result<R> {
         let find = |node: Node<'_>| {
             let place = node.find(key);
-            with(place.found.then(|| Found::new(node, place.slot)))
+            with(place.found.then(|| FoundEntry::new(node, place.slot)))
         };
         if let Some(leaf) = near.and_then(|near| self.pages.read_weak(near)) {
             let node = Node::new(leaf.page());

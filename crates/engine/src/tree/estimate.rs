@@ -13,7 +13,7 @@
 
 use super::descend::{Fit, Notes, Target};
 use super::node::Node;
-use super::search::Place;
+use super::search::SlotPosition;
 use super::{Result, Tree};
 use std::ops::{Bound, Range};
 use terrace_tier::memory::lower_tiers::ReadError;
@@ -37,7 +37,7 @@ pub struct RangeEstimate {
     pub near: bool,
 }
 
-struct Spot {
+struct EstimatePoint {
     leaf: u32,
     slot: usize,
     /// The node above the leaf and the leaf's place in it; none if the leaf is the root.
@@ -122,7 +122,7 @@ impl Tree {
     }
 
     /// The share of entries that are not marked deleted, in the first leaves of a range and in what it has of its last leaf, together.
-    fn live_share(&self, first: Entries, to: Option<&Spot>) -> Result<f64> {
+    fn live_share(&self, first: Entries, to: Option<&EstimatePoint>) -> Result<f64> {
         let mut last = Entries::default();
         let leaf = match to {
             Some(to) => self.read_if_there(to.leaf)?,
@@ -177,7 +177,7 @@ impl Tree {
     }
 
     /// Where the first entry is that is not below the key, or, with `after`, above it.
-    fn spot(&self, key: &[u8], after: bool) -> Result<Spot> {
+    fn spot(&self, key: &[u8], after: bool) -> Result<EstimatePoint> {
         let (mut fraction, mut share) = (0.0, 1.0);
         let (mut parent, mut child) = (None, None);
         let mut level = self.root_level()?;
@@ -202,7 +202,7 @@ impl Tree {
             fraction += share * slot as f64 / count;
             share /= count;
             if level == 0 {
-                return Ok(Spot { leaf: guard.id().page, slot, parent, fraction });
+                return Ok(EstimatePoint { leaf: guard.id().page, slot, parent, fraction });
             }
             if level == 1 {
                 parent = Some((guard.id().page, slot));
@@ -231,7 +231,7 @@ impl Tree {
     }
 
     /// The exact count up to the key (with it, if so told) or to the tree's end, if that is few leaves away.
-    fn count(&self, from: &Spot, end: Option<(&[u8], bool)>) -> Result<Counted> {
+    fn count(&self, from: &EstimatePoint, end: Option<(&[u8], bool)>) -> Result<Counted> {
         let (mut leaf, mut slot, mut rows, mut first) = (from.leaf, from.slot, 0, Entries::default());
         let looks = self.marked() > 0;
         for _ in 0..COUNTED_LEAVES {
@@ -243,7 +243,8 @@ impl Tree {
             let marked = |slots: Range<usize>| if looks { self.marked_in(node, slots) } else { 0 };
             if let Some((key, after)) = end.filter(|(key, _)| node.below_high(key)) {
                 // A range that ends before it begins has nothing: nor has this leaf of it, if it is the first.
-                let to = if node.low() <= key { node.find(key) } else { Place { slot: 0, found: false } };
+                let to =
+                    if node.low() <= key { node.find(key) } else { SlotPosition { slot: 0, found: false } };
                 let to = to.slot + usize::from(after && to.found);
                 return Ok(Counted::Exactly(rows + to.saturating_sub(slot) as u64 - marked(slot..to)));
             }
@@ -262,7 +263,7 @@ impl Tree {
     }
 
     /// How many leaves apart the two places are, if that takes a look at few of the nodes above them.
-    fn leaves_between(&self, from: &Spot, to: &Spot) -> Result<Option<u64>> {
+    fn leaves_between(&self, from: &EstimatePoint, to: &EstimatePoint) -> Result<Option<u64>> {
         let (Some((mut page, mut slot)), Some(end)) = (from.parent, to.parent) else { return Ok(None) };
         let mut leaves = 0;
         for _ in 0..COUNTED_LEAVES {

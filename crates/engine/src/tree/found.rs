@@ -7,14 +7,14 @@ use std::cmp::Ordering;
 const DEAD_MAX: usize = 16;
 
 #[derive(Clone, Copy)]
-pub struct Found<'a> {
+pub struct FoundEntry<'a> {
     node: Node<'a>,
     slot: usize,
 }
 
-impl<'a> Found<'a> {
-    pub(super) fn new(node: Node<'a>, slot: usize) -> Found<'a> {
-        Found { node, slot }
+impl<'a> FoundEntry<'a> {
+    pub(super) fn new(node: Node<'a>, slot: usize) -> FoundEntry<'a> {
+        FoundEntry { node, slot }
     }
 
     pub fn value(self) -> &'a [u8] {

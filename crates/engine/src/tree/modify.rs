@@ -2,14 +2,14 @@
 //!
 //! The caller says how long a value it may put; room for that is made first, by a repack or a split
 //! in mini-transactions of their own. Then the leaf is latched and the caller's `decide` is called
-//! with a [`Spot`]: it sees what is there, may latch and change pages of its own in the same
+//! with a [`LeafPosition`]: it sees what is there, may latch and change pages of its own in the same
 //! mini-transaction (undo), and puts or removes. If it needs a page that is not in memory, or has to
 //! wait for a row lock, it changes nothing, says so, and everything is dropped before the wait.
 
-use super::descend::{Fit, Notes, Restarts, Target, Way};
+use super::descend::{DescentStep, Fit, Notes, Restarts, Target};
 use super::edit;
 use super::node::{CAPACITY, ENTRY_HEAD, FENCE_HEAD, MAX_ENTRY, MAX_KEY, Node, SLOT};
-use super::search::Place;
+use super::search::SlotPosition;
 use super::{Result, Tree, TreeError};
 use crate::tree::space::ROOT_PAGE;
 use smallvec::SmallVec;
@@ -87,12 +87,12 @@ pub struct Hint {
 const SAME: usize = 2;
 
 /// A key's place in its leaf, under the leaf's exclusive latch.
-pub struct Spot<'m, 'p> {
+pub struct LeafPosition<'m, 'p> {
     pub(super) tree: &'m Tree,
     pub(super) mtr: &'m mut Mtr<'p>,
     pub(super) leaf: PageNo,
     pub(super) key: &'m [u8],
-    pub(super) place: Place,
+    pub(super) place: SlotPosition,
     pub(super) value_max: Option<usize>,
     /// More of them than there were: entries, and those marked deleted.
     pub(super) rows: i64,
@@ -101,7 +101,7 @@ pub struct Spot<'m, 'p> {
     pub(super) right_of_leaf: SmallVec<[ReadGuard<'m>; 1]>,
 }
 
-impl<'p> Spot<'_, 'p> {
+impl<'p> LeafPosition<'_, 'p> {
     /// The tree that the spot is in.
     pub fn tree(&self) -> &Tree {
         self.tree
@@ -229,7 +229,7 @@ impl Tree {
         hint: &mut Hint,
         key: &[u8],
         plan: Plan,
-        mut decide: impl FnMut(&mut Spot<'_, '_>) -> std::result::Result<Flow, E>,
+        mut decide: impl FnMut(&mut LeafPosition<'_, '_>) -> std::result::Result<Flow, E>,
     ) -> std::result::Result<Option<LsnRange>, E> {
         let value_max = plan.value_max;
         check_sizes(key, value_max.unwrap_or(0))?;
@@ -253,7 +253,7 @@ impl Tree {
                 return Err(self.corrupt(id.page, "an entry leaves the heap").into());
             }
             let right_of_leaf = SmallVec::new();
-            let mut spot = Spot {
+            let mut spot = LeafPosition {
                 tree: self,
                 mtr: &mut mtr,
                 leaf,
@@ -375,7 +375,7 @@ impl Tree {
     pub(super) fn lacks_room(
         &self,
         node: Node<'_>,
-        place: Place,
+        place: SlotPosition,
         key: &[u8],
         value_max: usize,
     ) -> Option<usize> {
@@ -427,7 +427,7 @@ impl Tree {
         let _visit = self.space.visit();
         let at = Target::At(key);
         let leaf = match self.try_descend(at, 1, Access::Normal, notes)? {
-            Way::Arrived(parent) => {
+            DescentStep::Arrived(parent) => {
                 let page = at.child(Node::new(parent.page()));
                 drop(parent);
                 #[cfg(test)]
@@ -437,12 +437,12 @@ impl Tree {
                     None => return Ok(Latched::Load(page)),
                 }
             }
-            Way::NoLevel => match mtr.write_seen(&self.root) {
+            DescentStep::NoLevel => match mtr.write_seen(&self.root) {
                 Some(root) => root,
                 None => return Ok(Latched::Load(ROOT_PAGE)),
             },
-            Way::Missing(page) => return Ok(Latched::Load(page)),
-            Way::Again => return Ok(Latched::Again),
+            DescentStep::Missing(page) => return Ok(Latched::Load(page)),
+            DescentStep::Again => return Ok(Latched::Again),
         };
         self.right_to(mtr, leaf, key, notes)
     }

@@ -18,7 +18,7 @@
 //! whose row was never written, is the transaction's to free: each mini-transaction notes in its undo how far
 //! the value has come ([`write_noted`], `txn::large`).
 //!
-//! A value may pass by the log ([`Way::Past`], CloudJump III §3.3): then what is logged of a page is all but the value's bytes,
+//! A value may pass by the log ([`ValueLogging::Past`], CloudJump III §3.3): then what is logged of a page is all but the value's bytes,
 //! and the flag [`HOLLOW`]; the page itself has the bytes, and not the flag. Whoever commits the value writes the pages through
 //! first (`terrace_tier::volume::flush`). So a hollow page is met only where a crash came before the commit; it is freed as others are.
 //!
@@ -129,25 +129,25 @@ pub struct Placed {
 }
 
 /// How a value's bytes become durable.
-pub enum Way<'a> {
+pub enum ValueLogging<'a> {
     Logged,
     /// Past the log. The value's pages are added: who has them is to have them written through before anything durable counts
     /// on the value.
     Past(&'a mut Vec<PageId>),
 }
 
-impl Way<'_> {
+impl ValueLogging<'_> {
     fn batch(&self) -> (usize, u64) {
         match self {
-            Way::Logged => (BATCH, PAGE_LOG),
-            Way::Past(_) => (BATCH_PAST, PAGE_LOG_PAST),
+            ValueLogging::Logged => (BATCH, PAGE_LOG),
+            ValueLogging::Past(_) => (BATCH_PAST, PAGE_LOG_PAST),
         }
     }
 }
 
 /// For whom a value is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum By {
+pub enum WrittenFor {
     Statement,
     /// In the place of another value, or of none, in a row that was there: it was used before, and so its pages leave memory as such.
     Update,
@@ -157,8 +157,8 @@ pub enum By {
 
 /// Writes a value of a build into pages of its own. Durable with, or before, any later mini-transaction. A crash on the
 /// way, or before something names it, leaks its pages.
-pub fn write(space: &Space, value: &[u8], mut way: Way<'_>, urgency: Urgency) -> Result<Placed> {
-    write_noted(space, value, &mut way, (By::Build, urgency), &mut |_, _| ())
+pub fn write(space: &Space, value: &[u8], mut way: ValueLogging<'_>, urgency: Urgency) -> Result<Placed> {
+    write_noted(space, value, &mut way, (WrittenFor::Build, urgency), &mut |_, _| ())
 }
 
 /// What notes, in the mini-transaction that writes a few of its pages, how far a value has come: at most
@@ -170,8 +170,8 @@ pub const NOTE_LOG: u64 = record_bound(128);
 pub fn write_noted(
     space: &Space,
     value: &[u8],
-    way: &mut Way<'_>,
-    (by, urgency): (By, Urgency),
+    way: &mut ValueLogging<'_>,
+    (by, urgency): (WrittenFor, Urgency),
     note: &mut Note<'_>,
 ) -> Result<Placed> {
     let Ok(len) = u32::try_from(value.len()) else {
@@ -183,7 +183,7 @@ pub fn write_noted(
     let mut placed = vec![0; end as usize];
     while end > 0 {
         let start = end.saturating_sub(way.batch().0 as u32);
-        let pages = if by == By::Build { end - start } else { 0 };
+        let pages = if by == WrittenFor::Build { end - start } else { 0 };
         let ready = (0..pages).try_for_each(|_| Ok(space.pages().give_way(urgency)?));
         let batch = &mut placed[start as usize..end as usize];
         match ready.and_then(|()| write_batch(space, value, (large, batch), start, way, (by, urgency), note))
@@ -207,8 +207,8 @@ fn write_batch(
     value: &[u8],
     (large, placed): (Large, &mut [u32]),
     start: u32,
-    way: &mut Way<'_>,
-    (by, urgency): (By, Urgency),
+    way: &mut ValueLogging<'_>,
+    (by, urgency): (WrittenFor, Urgency),
     note: &mut Note<'_>,
 ) -> Result<()> {
     let (batch, page_log) = way.batch();
@@ -229,7 +229,7 @@ fn write_batch(
         let index = start + at as u32;
         let from = index as usize * PAYLOAD;
         let id = mtr.id(no);
-        if by == By::Update {
+        if by == WrittenFor::Update {
             mtr.note_reused(no);
         }
         let bytes = &value[from..value.len().min(from + PAYLOAD)];
@@ -240,8 +240,8 @@ fn write_batch(
         owned[8..].copy_from_slice(&large.serial.to_le_bytes());
         page.write(at::NEXT, &owned);
         match way {
-            Way::Logged => page.write(PAGE_HEADER, bytes),
-            Way::Past(pages) => {
+            ValueLogging::Logged => page.write(PAGE_HEADER, bytes),
+            ValueLogging::Past(pages) => {
                 page.write_u16(page::at::FLAGS, HOLLOW);
                 page.write_past_log(page::at::FLAGS, &0u16.to_le_bytes());
                 page.write_past_log(PAGE_HEADER, bytes);

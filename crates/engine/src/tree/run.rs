@@ -1,8 +1,8 @@
 //! Changes at several keys: those of one leaf are made under one latch, in one mini-transaction.
 
-use super::modify::{Hint, Spot, Trip, check_sizes};
+use super::modify::{Hint, LeafPosition, Trip, check_sizes};
 use super::node::{Node, compare};
-use super::search::Place;
+use super::search::SlotPosition;
 use super::{Result, Tree, TreeError};
 use smallvec::SmallVec;
 use terrace_tier::memory::mtr::Mtr;
@@ -34,7 +34,7 @@ pub trait Run {
     fn decide(
         &mut self,
         number: usize,
-        spot: &mut Spot<'_, '_>,
+        spot: &mut LeafPosition<'_, '_>,
         log: u64,
     ) -> std::result::Result<Step, Self::Error>;
 
@@ -78,7 +78,7 @@ impl Tree {
                 }
                 let left = log.saturating_sub(mtr.log_bytes());
                 let right_of_leaf = SmallVec::new();
-                let mut spot = Spot {
+                let mut spot = LeafPosition {
                     tree: self,
                     mtr: &mut mtr,
                     leaf,
@@ -124,7 +124,7 @@ impl Tree {
         &self,
         page: u32,
         node: Node<'_>,
-        place: Place,
+        place: SlotPosition,
         key: &[u8],
         value_max: Option<usize>,
     ) -> Result<()> {
@@ -138,11 +138,11 @@ impl Tree {
 
 /// Where the key is: often behind the one before it, which is at `slot` or was put there.
 #[inline]
-fn next_place(node: Node<'_>, slot: Option<usize>, key: &[u8]) -> Place {
+fn next_place(node: Node<'_>, slot: Option<usize>, key: &[u8]) -> SlotPosition {
     if let Some(next) = slot.map(|slot| slot + 1).filter(|next| *next < node.count())
         && key.get(node.prefix_len()..).is_some_and(|suffix| compare(suffix, node.suffix(next)).is_eq())
     {
-        return Place { slot: next, found: true };
+        return SlotPosition { slot: next, found: true };
     }
     node.find(key)
 }

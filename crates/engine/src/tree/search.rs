@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 
 /// Where a key is, or would be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct SlotPosition {
     /// The first slot whose key is not below the one looked for.
     pub slot: usize,
     pub found: bool,
@@ -15,15 +15,15 @@ pub struct Place {
 impl<'a> Node<'a> {
     /// Finds a key that shares the node's prefix (any key between its fences does).
     #[inline]
-    pub fn find(self, key: &[u8]) -> Place {
+    pub fn find(self, key: &[u8]) -> SlotPosition {
         let suffix = key.get(self.prefix_len()..).unwrap_or(&[]);
         let wanted = head(suffix);
         let Some(slots) = self.page().all().get(SLOTS..SLOTS + SLOT * self.count()) else {
-            return Place { slot: 0, found: false };
+            return SlotPosition { slot: 0, found: false };
         };
         let count = self.count();
         if count == 0 {
-            return Place { slot: 0, found: false };
+            return SlotPosition { slot: 0, found: false };
         }
         // By heads alone, without a branch that depends on them: the loop's only guess is its end.
         let (mut base, mut size) = (0, count);
@@ -50,7 +50,7 @@ impl<'a> Node<'a> {
         }
         let found =
             base < count && self.head_in(slots, base) == wanted && compare(self.suffix(base), suffix).is_eq();
-        Place { slot: base, found }
+        SlotPosition { slot: base, found }
     }
 
     #[inline]

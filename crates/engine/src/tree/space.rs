@@ -40,7 +40,7 @@ use limbo::Limbo;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use structure_freeze::{Inside, Still};
+use structure_freeze::{Inside, StructureFreeze};
 use terrace_io::lock::{Mutex, Mutexes};
 use terrace_tier::epoch::Visit;
 use terrace_tier::memory::lower_tiers::ReadError;
@@ -158,7 +158,7 @@ pub struct Space {
     /// Page numbers that are taken for trees under construction, for the checker.
     pub(crate) building: Mutex<Vec<Range<u32>>, { Mutexes::SpacePages as u8 }>,
     /// Closed by who walks what the pages make up.
-    still: Still,
+    still: StructureFreeze,
     noted: Noted,
 }
 
@@ -188,7 +188,7 @@ impl Space {
             limbo: Limbo::default(),
             places: Mutex::new(Places::of(page)),
             building: Mutex::default(),
-            still: Still::default(),
+            still: StructureFreeze::default(),
             noted: Noted {
                 pages: AtomicU32::new(page.u32(at::NEXT)),
                 free: AtomicU32::new(page.u32(at::FREE_COUNT)),
@@ -229,7 +229,7 @@ impl Space {
         self.pages.visits().begin()
     }
 
-    pub fn still(&self) -> &Still {
+    pub fn still(&self) -> &StructureFreeze {
         &self.still
     }
 

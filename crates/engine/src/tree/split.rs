@@ -8,7 +8,7 @@ use super::build::Image;
 use super::descend::{Notes, Target};
 use super::edit::{self, Keep};
 use super::node::{CAPACITY, FENCE_HEAD, MAX_KEY, MAX_LEVEL, Node, SLOT, common_prefix, prefix_of};
-use super::search::Place;
+use super::search::SlotPosition;
 use super::{Result, Tree, TreeError};
 use crate::tree::space::{ALLOCATION_FRAMES, ALLOCATION_LOG, ROOT_PAGE, Ready};
 use std::ops::Range;
@@ -38,7 +38,7 @@ const CUT_WINDOW: usize = 4;
 const POST_TRIES: usize = 1000;
 
 /// What there is to gain in a node that lacks room for an entry.
-struct Room {
+struct LeafRoom {
     /// Bytes that a repack would leave beside it. None: it does not fit, or the page is no such node.
     over: Option<usize>,
     /// How many are worth a repack.
@@ -107,7 +107,7 @@ impl Cut {
     ///
     /// The heap tells a run, for what was put last lies lowest. It has to be long, but at the leaf's ends: cuts at random
     /// places would leave emptier leaves than halves do.
-    fn of_run(node: Node<'_>, key: &[u8], place: Place) -> Option<Cut> {
+    fn of_run(node: Node<'_>, key: &[u8], place: SlotPosition) -> Option<Cut> {
         let (slot, count) = (place.slot, node.count());
         if !node.is_leaf() || place.found {
             return None;
@@ -167,7 +167,7 @@ impl Tree {
         urgency: Urgency,
     ) -> Result<()> {
         // A repack takes no page: none is asked for where it is enough, and where there is none it does without gain.
-        let Room { over, gain, shortens, grows } = self.room_over(pin, level, key, value_len);
+        let LeafRoom { over, gain, shortens, grows } = self.room_over(pin, level, key, value_len);
         let (ready, gain) = match over {
             Some(over) if over >= gain => (None, gain),
             _ if shortens => (None, gain),
@@ -216,16 +216,16 @@ impl Tree {
         self.post(right, level, &cut.separator, urgency)
     }
 
-    fn room_over(&self, pin: &Pin, level: u8, key: &[u8], value_len: usize) -> Room {
+    fn room_over(&self, pin: &Pin, level: u8, key: &[u8], value_len: usize) -> LeafRoom {
         let guard = pin.read();
         let node = Node::new(guard.page());
         if !node.is_live() || node.level() != level || node.verify().is_err() {
-            return Room { over: None, gain: REPACK_GAIN, shortens: false, grows: false };
+            return LeafRoom { over: None, gain: REPACK_GAIN, shortens: false, grows: false };
         }
         let grows = node.is_leaf() && node.contains(key) && node.find(key).found;
         let gain = if grows { REPACK_GAIN_OF_GROWTH } else { REPACK_GAIN };
         let need = node.need(key.len(), value_len);
-        Room { over: node.free().checked_sub(need), gain, shortens: self.shortens(node, need), grows }
+        LeafRoom { over: node.free().checked_sub(need), gain, shortens: self.shortens(node, need), grows }
     }
 
     /// What was shortened grows again so that it can be deleted, which is to make room: it goes on as far as undo does.

@@ -1,17 +1,17 @@
 //! Changes of values by a transaction: conflicts, undo records and new values under the leaf's latch, in one mini-transaction. Changes
 //! of neighbours go together (`btree::run`): one latch, one mini-transaction, one look at the undo page for all.
 
-use super::{State, Txn};
+use super::{Txn, TxnState};
 use crate::error::TreeError;
 use crate::error::{Error, Result};
-use crate::lock::{InTheWay, Want};
+use crate::lock::{InTheWay, WantedLock};
 use crate::row::RollPtr;
 use crate::row::off_page;
 use crate::row::{self, DELETED, Head, TxnId};
 use crate::table::Table;
 use crate::tree::overflow::Large;
 use crate::tree::run::{Run, Step, Wanted};
-use crate::tree::{Hint, MAX_ENTRY, Spot, edit};
+use crate::tree::{Hint, LeafPosition, MAX_ENTRY, edit};
 use crate::undo::chains::{self, CHAINS_MAX};
 use crate::undo::record::{self, Body, Change, Record};
 use crate::undo::shared::Shared;
@@ -39,7 +39,7 @@ pub enum Act<'a> {
 /// Why the decision could not be carried out under the latch.
 enum Stop {
     Error(Error),
-    InTheWay(InTheWay, Want),
+    InTheWay(InTheWay, WantedLock),
     /// The stream's page lacks room for a record so long.
     Room(usize),
     /// A mark makes the value so long, for which the leaf lacks room.
@@ -93,7 +93,7 @@ impl<'a, D: FnMut(usize, Option<(Head, &[u8])>) -> Result<Act<'a>>> Run for Chan
     fn decide(
         &mut self,
         number: usize,
-        spot: &mut Spot<'_, '_>,
+        spot: &mut LeafPosition<'_, '_>,
         log: u64,
     ) -> std::result::Result<Step, Stop> {
         let wanted = &self.wanted[number];
@@ -107,7 +107,7 @@ impl<'a, D: FnMut(usize, Option<(Head, &[u8])>) -> Result<Act<'a>>> Run for Chan
             None => None,
         };
         let inserts = wanted.value_max.is_some() && parsed.is_none_or(|(head, _)| head.deleted());
-        let want = Want { inserts, ..Want::EXCLUSIVE };
+        let want = WantedLock { inserts, ..WantedLock::EXCLUSIVE };
         if let Some((head, _)) = parsed
             && self.txn.is_others(me, head)
             && !crate::planted::ROW_LOCK_IGNORED.on()
@@ -123,7 +123,7 @@ impl<'a, D: FnMut(usize, Option<(Head, &[u8])>) -> Result<Act<'a>>> Run for Chan
         let owns = parsed.is_some_and(|(head, _)| head.txn == me);
         let act = (self.decide)(number, parsed);
         // Who finds that the key is there has read the row, and changes nothing.
-        let want = if matches!(act, Err(Error::Duplicate { .. })) { Want::SHARED } else { want };
+        let want = if matches!(act, Err(Error::Duplicate { .. })) { WantedLock::SHARED } else { want };
         let admitted = core.locks.admit_writer(self.txn.session, (self.space, key), want, owns);
         if let Some(way) = admitted.map_err(Stop::Error)? {
             return Err(Stop::InTheWay(way, want));
@@ -224,7 +224,7 @@ impl Txn {
     /// `rest_max` bounds what follows the head of a value put; None: the value is only marked.
     pub(super) fn change<'a>(
         &self,
-        state: &mut State,
+        state: &mut TxnState,
         table: &Table,
         index: usize,
         key: &[u8],
@@ -242,7 +242,7 @@ impl Txn {
     /// As [`Txn::change`], at keys that ascend. `decide` is told the number of the key. An error leaves the changes before it.
     pub(super) fn change_several<'a>(
         &self,
-        state: &mut State,
+        state: &mut TxnState,
         table: &Table,
         index: usize,
         wanted: &[Wanted<'_>],
@@ -253,7 +253,7 @@ impl Txn {
 
     fn change_wanted<'a>(
         &self,
-        state: &mut State,
+        state: &mut TxnState,
         table: &Table,
         index: usize,
         wanted: &[Wanted<'_>],

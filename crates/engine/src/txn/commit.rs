@@ -1,8 +1,8 @@
 //! How a transaction ends: prepared, committed, rolled back, or dropped.
 
 use super::history::Past;
-use super::orphaned::Left;
-use super::state::State;
+use super::orphaned::OrphanedTxn;
+use super::state::TxnState;
 use super::{Ticket, Txn, XID_MAX, rollback};
 use crate::error::{Error, Result};
 use crate::lock::Phase;
@@ -48,7 +48,7 @@ impl Txn {
         let mut mtr = self.core.streams.pages().begin(2 * append_log(bytes.len()), 0, Urgency::Reserve)?;
         stream.append(&mut mtr, &bytes);
         if let Some(page) = &state.begin_page {
-            Stream::write_state(&mut mtr, page, state.begin, record::State::Prepared, 0);
+            Stream::write_state(&mut mtr, page, state.begin, record::TxnStatus::Prepared, 0);
         }
         let range = mtr.commit();
         state.appended(bytes.len());
@@ -120,7 +120,7 @@ impl Txn {
             let begin = state.begin;
             let undone = self.rollback_state(&mut state, begin);
             if let Err(error) = undone.and_then(|()| rollback::erase(&self.core, &mut state)) {
-                let left = Left::of(&mut state);
+                let left = OrphanedTxn::of(&mut state);
                 self.finish(&mut state);
                 left.into_iter().for_each(|left| left.leave(&self.core));
                 return Err(error);
@@ -132,7 +132,7 @@ impl Txn {
     }
 
     /// Gives back what a transaction holds at its end.
-    pub(super) fn finish(&self, state: &mut State) {
+    pub(super) fn finish(&self, state: &mut TxnState) {
         state.ended = true;
         if let Some(face) = &state.face {
             face.ends();
@@ -187,7 +187,7 @@ pub(crate) enum Decision {
 }
 
 /// The commit record of a transaction that changed something. Returns the end of its range, and the commit sequence number.
-pub(crate) fn commit_state(core: &Core, state: &mut State, decision: Decision) -> Result<(Glsn, u64)> {
+pub(crate) fn commit_state(core: &Core, state: &mut TxnState, decision: Decision) -> Result<(Glsn, u64)> {
     state.is_whole()?;
     let (Some(stream), Some(page), Some(begin)) = (&mut state.stream, &state.begin_page, state.begin_mark)
     else {
@@ -201,7 +201,7 @@ pub(crate) fn commit_state(core: &Core, state: &mut State, decision: Decision) -
         if forgettable {
             stream.take_off(&mut mtr, state.begin);
         } else {
-            Stream::write_state(&mut mtr, page, state.begin, record::State::Committed, csn);
+            Stream::write_state(&mut mtr, page, state.begin, record::TxnStatus::Committed, csn);
             let end = core.streams.mark(stream);
             core.history.lock().push(Past { csn, stream: stream.number, begin, end }, state.changes);
         }

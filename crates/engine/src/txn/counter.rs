@@ -3,7 +3,7 @@
 
 use super::Txn;
 use crate::error::Result;
-use crate::lock::Want;
+use crate::lock::WantedLock;
 use crate::table::Table;
 use crate::tree::MAX_KEY;
 use std::sync::atomic::Ordering;
@@ -24,7 +24,7 @@ impl Txn {
         }
         let state = self.state.lock();
         let space = table.tree(0)?.space().id();
-        let mut request = self.request(&state, (space, &COUNTER), Want::UNIQUE);
+        let mut request = self.request(&state, (space, &COUNTER), WantedLock::UNIQUE);
         while let Err(way) = self.core.locks.take_unique(self.session, space, &COUNTER)? {
             request.wait(&way, |txn| self.core.ids.is_active(txn))?;
         }

@@ -2,7 +2,7 @@
 //!
 //! A cursor copies what it returns next: an entry, the rest of a leaf, or a batch of rows from several leaves. A single cursor may take [`PLENTY`]. An
 //! ordered read of a table with 8,192 partitions has that many cursors open at once, so each batch may take a share of the memory that is left
-//! ([`Room::share`]). If that is little, the cursor returns a few rows or one at a time: steps cost more, and nothing fails.
+//! ([`CursorMemory::share`]). If that is little, the cursor returns a few rows or one at a time: steps cost more, and nothing fails.
 //!
 //! A front that buffers rows counts them in an [`Account`], by reserved bytes, also while the buffers wait for their next cursor. The first bytes are within
 //! `common` (`config/memory`); the pool lends the rest, up to an eighth of its frames.
@@ -25,7 +25,7 @@ pub const PLENTY: usize = 256 << 10;
 /// Changes below this are not counted.
 pub const LEAST: usize = 1 << 10;
 
-pub struct Room {
+pub struct CursorMemory {
     pool: Arc<Pool>,
     used: AtomicUsize,
     /// Bytes for which no loan is needed.
@@ -37,9 +37,9 @@ pub struct Room {
     loan: Mutex<Loan, { Mutexes::Cursors as u8 }>,
 }
 
-impl Room {
-    pub fn new(pool: &Arc<Pool>, own: usize) -> Room {
-        Room {
+impl CursorMemory {
+    pub fn new(pool: &Arc<Pool>, own: usize) -> CursorMemory {
+        CursorMemory {
             pool: pool.clone(),
             used: AtomicUsize::new(0),
             own: AtomicUsize::new(own),
@@ -114,13 +114,13 @@ impl Room {
 /// The reserved bytes of one cursor's buffers. Dropping it uncounts them.
 #[derive(Default)]
 pub struct Account {
-    room: Weak<Room>,
+    room: Weak<CursorMemory>,
     counted: usize,
 }
 
 impl Account {
     /// The buffers serve a cursor of this engine from now on.
-    pub fn enter(&mut self, room: &Arc<Room>) {
+    pub fn enter(&mut self, room: &Arc<CursorMemory>) {
         if self.room.as_ptr() != Arc::as_ptr(room) {
             let counted = std::mem::take(&mut self.counted);
             self.tell(counted, 0);
@@ -161,10 +161,10 @@ mod tests {
     const OWN: usize = 256 << 10;
     const BOUND: usize = OWN + 1024 / LENT * PAGE_SIZE;
 
-    fn room() -> Arc<Room> {
-        Arc::new(Room::new(&pool_of(1024), OWN))
+    fn room() -> Arc<CursorMemory> {
+        Arc::new(CursorMemory::new(&pool_of(1024), OWN))
     }
-    fn account(room: &Arc<Room>) -> Account {
+    fn account(room: &Arc<CursorMemory>) -> Account {
         let mut account = Account::default();
         account.enter(room);
         account

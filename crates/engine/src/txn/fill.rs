@@ -11,10 +11,10 @@
 //!
 //! Locks: the transaction's state, over each of these mini-transactions. Latches: the root, the header, undo pages.
 
-use super::{State, Txn};
+use super::{Txn, TxnState};
 use crate::error::TreeError;
 use crate::error::{Error, Result};
-use crate::lock::Want;
+use crate::lock::WantedLock;
 use crate::row::RollPtr;
 use crate::row::{self, Head, TxnId};
 use crate::table::Table;
@@ -54,7 +54,7 @@ fn ended() -> Error {
 
 impl Txn {
     /// Appends a record in a mini-transaction of its own.
-    fn note(&self, state: &mut State, body: Body<'_>) -> Result<RollPtr> {
+    fn note(&self, state: &mut TxnState, body: Body<'_>) -> Result<RollPtr> {
         let bytes = record::encode(&Record { txn: state.id, before: state.last, body });
         let Some(stream) = &mut state.stream else { return Err(ended()) };
         self.core.streams.make_room(stream, bytes.len(), Urgency::Normal)?;
@@ -127,7 +127,7 @@ impl Filling {
         let core = &self.txn.core;
         let space = self.tree.space().id();
         let mut state = self.txn.state.lock();
-        let mut request = self.txn.request(&state, (space, &[]), Want::FILL);
+        let mut request = self.txn.request(&state, (space, &[]), WantedLock::FILL);
         loop {
             let page = core.streams.pin(self.load)?;
             let state = &mut *state;
@@ -142,7 +142,7 @@ impl Filling {
             let done = whole.install(
                 2 * append_log(RECORD),
                 |_| {
-                    way = core.locks.admit(self.txn.session, space, &[], Want::FILL)?;
+                    way = core.locks.admit(self.txn.session, space, &[], WantedLock::FILL)?;
                     Ok(way.is_none())
                 },
                 |mtr| {

@@ -38,7 +38,7 @@ const SETTLE_AFTER: u64 = 1024;
 /// So many that whoever commits settles them, if purge is late.
 const SETTLE_NOW: u64 = 8 * SETTLE_AFTER;
 
-struct Known {
+struct KnownTxns {
     /// Those that are active, and those that ended of late.
     fates: HashMap<TxnId, Fate>,
     past: Past,
@@ -53,7 +53,7 @@ pub struct Ids {
     /// Commits that views do not take yet; the length of the queue in `views`.
     unseen: AtomicU64,
     redo: Arc<dyn Redo>,
-    known: RwLock<Known, { RwLocks::Transactions as u8 }>,
+    known: RwLock<KnownTxns, { RwLocks::Transactions as u8 }>,
     /// All below are committed and visible to every view, or never were.
     low: Arc<AtomicU64>,
     views: Mutex<Views, { Mutexes::Views as u8 }>,
@@ -73,7 +73,7 @@ impl Ids {
             durable: AtomicBool::new(false),
             unseen: AtomicU64::new(0),
             redo,
-            known: RwLock::new(Known { fates: HashMap::default(), past: Past::new(next) }),
+            known: RwLock::new(KnownTxns { fates: HashMap::default(), past: Past::new(next) }),
             low,
             views: Mutex::default(),
             ended: AtomicU64::new(0),
@@ -214,7 +214,7 @@ impl Ids {
             (views.open.iter().map(|(view, _)| *view).collect::<Vec<_>>(), published)
         };
         let oldest = views.first().copied().unwrap_or(published).min(published);
-        let Known { fates, past } = &mut *known;
+        let KnownTxns { fates, past } = &mut *known;
         let mut ended = Vec::new();
         fates.retain(|id, fate| {
             let (Fate::Committed(at) | Fate::RolledBack(at)) = *fate else { return true };

@@ -8,10 +8,10 @@
 //! The first mini-transaction appends the record, the others write it anew in its place. It counts for the
 //! transaction when the value is written or has failed: nothing else is appended meanwhile.
 
-use super::{State, Txn};
+use super::{Txn, TxnState};
 use crate::error::{Error, Result};
 use crate::table::Table;
-use crate::tree::overflow::{self, By, Placed, Way};
+use crate::tree::overflow::{self, Placed, ValueLogging, WrittenFor};
 use crate::tree::space::Space;
 use crate::txn::shared::Core;
 use crate::undo::record::{self, Body, Record};
@@ -58,16 +58,16 @@ impl Txn {
     /// is undone with the row operation.
     pub(super) fn write_large(
         &self,
-        state: &mut State,
+        state: &mut TxnState,
         table: &Table,
         space: &Space,
         bytes: &[u8],
-        by: By,
+        by: WrittenFor,
     ) -> Result<Placed> {
         let (txn, before) = (state.id, state.last);
         let mut way = match self.core.passes_by_log(bytes.len()) {
-            true => Way::Past(&mut state.unwritten),
-            false => Way::Logged,
+            true => ValueLogging::Past(&mut state.unwritten),
+            false => ValueLogging::Logged,
         };
         let Some(stream) = &mut state.stream else {
             return Err(Error::Invalid("the transaction has ended".into()));

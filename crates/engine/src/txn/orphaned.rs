@@ -4,7 +4,7 @@
 //! What they changed stays locked until they end. Prepared ones wait for the decision of whoever knows their XID; the others are rolled back in the
 //! background, again and again until it succeeds.
 
-use super::{Decision, State, commit_state, rollback};
+use super::{Decision, TxnState, commit_state, rollback};
 use crate::error::{Error, Result};
 use crate::lock::Phase;
 use crate::row::TxnId;
@@ -19,24 +19,24 @@ use terrace_io::sched::{Event, Step, Worker};
 use terrace_tier::page::Glsn;
 
 /// A transaction that has not ended.
-pub struct Left {
-    pub(crate) state: State,
+pub struct OrphanedTxn {
+    pub(crate) state: TxnState,
     /// Where its commit record ends, if it has one: it need only become durable.
     committed: Option<Glsn>,
     /// The tables that it changed, as far as a crash left it.
     pub(crate) tables: HashSet<u32>,
 }
 
-impl Left {
-    pub(super) fn new(state: State, tables: HashSet<u32>) -> Left {
-        Left { state, committed: None, tables }
+impl OrphanedTxn {
+    pub(super) fn new(state: TxnState, tables: HashSet<u32>) -> OrphanedTxn {
+        OrphanedTxn { state, committed: None, tables }
     }
 
     /// What is left of a transaction that could not be rolled back; its locks, but for those on what it changed, are its owner's to give back. None: it
     /// changed nothing.
-    pub(super) fn of(state: &mut State) -> Option<Left> {
+    pub(super) fn of(state: &mut TxnState) -> Option<OrphanedTxn> {
         let stream = state.stream.take()?;
-        let state = State {
+        let state = TxnState {
             // Who waits for it goes on waiting.
             id: std::mem::take(&mut state.id),
             stream: Some(stream),
@@ -48,9 +48,9 @@ impl Left {
             loads: std::mem::take(&mut state.loads),
             changes: state.changes,
             rolling_back: true,
-            ..State::default()
+            ..TxnState::default()
         };
-        Some(Left::new(state, HashSet::new()))
+        Some(OrphanedTxn::new(state, HashSet::new()))
     }
 
     /// It is rolled back in the background. Its stream is nobody else's until then: another transaction behind it would be taken for its end, and purge of
@@ -120,7 +120,7 @@ impl Left {
         self.state.rolling_back
     }
 
-    /// After an error it can be called again, or left to the background if [`Left::is_rolling_back`].
+    /// After an error it can be called again, or left to the background if [`OrphanedTxn::is_rolling_back`].
     pub fn roll_back(&mut self, core: &Core) -> Result<()> {
         if self.committed.is_some() {
             return Err(Error::Invalid("the transaction was committed".into()));
@@ -134,7 +134,7 @@ impl Left {
 /// Those that are to be rolled back in the background.
 #[derive(Default)]
 pub struct Rollbacks {
-    left: Mutex<VecDeque<Left>, { Mutexes::UndoStreams as u8 }>,
+    left: Mutex<VecDeque<OrphanedTxn>, { Mutexes::UndoStreams as u8 }>,
     /// With the one in hand.
     count: AtomicU64,
     /// Why the last one that failed did, and whose it was.
@@ -143,7 +143,7 @@ pub struct Rollbacks {
 }
 
 impl Rollbacks {
-    pub fn add(&self, left: Left) {
+    pub fn add(&self, left: OrphanedTxn) {
         self.count.fetch_add(1, Ordering::Relaxed);
         self.left.lock().push_back(left);
         self.wanted.notify();

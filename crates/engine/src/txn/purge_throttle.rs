@@ -20,7 +20,7 @@ const DELAY_MAX: Nanos = 5_000_000;
 const WAIT: Nanos = 1_000_000;
 
 #[derive(Default)]
-pub struct Brake {
+pub struct PurgeThrottle {
     /// What one change costs now.
     delay: AtomicU64,
     /// Notified when changes cost nothing any more.
@@ -38,7 +38,7 @@ fn delay(lag: u64, max: u64) -> Nanos {
     delay.clamp(1, u128::from(DELAY_MAX)) as Nanos
 }
 
-impl Brake {
+impl PurgeThrottle {
     /// What one change costs now, in nanoseconds.
     pub fn delay(&self) -> Nanos {
         self.delay.load(Ordering::Relaxed)

@@ -4,28 +4,28 @@
 //! what they changed stays locked, and are rolled back in the background. Prepared ones wait for the
 //! decision of whoever knows their XID (`left`).
 
-use super::State;
+use super::TxnState;
 use super::history::{History, Past};
-use super::orphaned::Left;
+use super::orphaned::OrphanedTxn;
 use crate::error::{Error, Result};
 use crate::row::RollPtr;
 use crate::undo::record::{self, Body};
-use crate::undo::stream::{Found, Mark, Streams};
+use crate::undo::stream::{FoundStream, Mark, Streams};
 use hashbrown::HashSet;
 
 /// What the streams hold.
 #[derive(Default)]
 pub struct Recovered {
     pub history: History,
-    pub unfinished: Vec<Left>,
-    pub prepared: Vec<(Vec<u8>, Left)>,
+    pub unfinished: Vec<OrphanedTxn>,
+    pub prepared: Vec<(Vec<u8>, OrphanedTxn)>,
     /// The highest number seen.
     pub highest: u64,
 }
 
 struct Open {
     txn: u64,
-    state: record::State,
+    state: record::TxnStatus,
     csn: u64,
     begin: RollPtr,
     mark: Mark,
@@ -37,7 +37,7 @@ struct Open {
 }
 
 /// Walks all streams and gives those back that are at rest.
-pub fn read_streams(streams: &Streams, found: Vec<Found>) -> Result<Recovered> {
+pub fn read_streams(streams: &Streams, found: Vec<FoundStream>) -> Result<Recovered> {
     let mut recovered = Recovered::default();
     for one in found {
         let stream = streams.at_end(&one)?;
@@ -92,7 +92,7 @@ pub fn read_streams(streams: &Streams, found: Vec<Found>) -> Result<Recovered> {
         })?;
         match open {
             None => streams.give_back(stream),
-            Some(open) if open.state == record::State::Committed => {
+            Some(open) if open.state == record::TxnStatus::Committed => {
                 close(&mut recovered, one.number, open, end)?;
                 streams.give_back(stream);
             }
@@ -101,7 +101,7 @@ pub fn read_streams(streams: &Streams, found: Vec<Found>) -> Result<Recovered> {
                     terrace_tier::page::PageId::new(terrace_tier::page::SpaceId::UNDO, open.begin.page()),
                     terrace_tier::memory::pool::Access::Normal,
                 )?;
-                let state = State {
+                let state = TxnState {
                     id: open.txn,
                     stream: Some(stream),
                     begin: open.begin,
@@ -110,11 +110,11 @@ pub fn read_streams(streams: &Streams, found: Vec<Found>) -> Result<Recovered> {
                     last: open.last,
                     has_past: open.has_past,
                     changes: open.records,
-                    prepared: open.state == record::State::Prepared,
-                    ..State::default()
+                    prepared: open.state == record::TxnStatus::Prepared,
+                    ..TxnState::default()
                 };
                 let is_prepared = state.prepared && !crate::planted::PREPARED_FORGOTTEN.on();
-                let left = Left::new(state, open.tables);
+                let left = OrphanedTxn::new(state, open.tables);
                 if is_prepared {
                     recovered.prepared.push((open.xid, left));
                 } else {
@@ -127,7 +127,7 @@ pub fn read_streams(streams: &Streams, found: Vec<Found>) -> Result<Recovered> {
 }
 
 fn close(recovered: &mut Recovered, stream: usize, open: Open, end: Mark) -> Result<()> {
-    if open.state != record::State::Committed {
+    if open.state != record::TxnStatus::Committed {
         return Err(Error::Corrupt(format!(
             "transaction {} did not end, but its stream {stream} goes on",
             open.txn

@@ -1,7 +1,7 @@
 //! DroppedSpaces back: records are undone from the last one, each together with its removal from the stream
 //! in one mini-transaction. So a crash in mid-rollback leaves a shorter transaction to roll back.
 
-use super::{State, cancel, fill};
+use super::{TxnState, cancel, fill};
 use crate::error::TreeError;
 use crate::error::{Error, Result};
 use crate::row::RollPtr;
@@ -42,7 +42,7 @@ enum What {
 
 /// Undoes all records behind `to`. `to` may be none if the transaction had not begun: then its Begin
 /// record stays.
-pub(super) fn back_to(core: &Core, state: &mut State, to: RollPtr) -> Result<()> {
+pub(super) fn back_to(core: &Core, state: &mut TxnState, to: RollPtr) -> Result<()> {
     if state.id == 0 {
         return Ok(());
     }
@@ -70,14 +70,14 @@ pub(super) fn back_to(core: &Core, state: &mut State, to: RollPtr) -> Result<()>
 
 /// The transaction is to be rolled back, whatever happens: a prepared one is unfinished again, for its name goes with the
 /// first record that is undone. It can't be committed any more.
-pub(super) fn undecide(core: &Core, state: &mut State) -> Result<()> {
+pub(super) fn undecide(core: &Core, state: &mut TxnState) -> Result<()> {
     if state.prepared
         && !state.rolling_back
         && !crate::planted::PREPARED_IN_ROLLBACK.on()
         && let Some(page) = &state.begin_page
     {
         let mut mtr = core.streams.pages().begin(append_log(0), 0, Urgency::Reserve)?;
-        Stream::write_state(&mut mtr, page, state.begin, record::State::Active, 0);
+        Stream::write_state(&mut mtr, page, state.begin, record::TxnStatus::Active, 0);
         mtr.commit();
     }
     state.rolling_back = true;
@@ -85,7 +85,7 @@ pub(super) fn undecide(core: &Core, state: &mut State) -> Result<()> {
 }
 
 /// Undoes the last record. Returns the one before it, and whether it was a row's.
-pub(super) fn undo_one(core: &Core, state: &mut State) -> Result<(RollPtr, bool)> {
+pub(super) fn undo_one(core: &Core, state: &mut TxnState) -> Result<(RollPtr, bool)> {
     crate::planted::rollback_may_fail(12)?;
     let at = state.last;
     let Some(stream) = &mut state.stream else {
@@ -260,7 +260,7 @@ fn take_off(core: &Core, stream: &mut Stream, at: RollPtr) -> Result<()> {
 }
 
 /// Takes the Begin record off: nothing is left of the transaction.
-pub(super) fn erase(core: &Core, state: &mut State) -> Result<()> {
+pub(super) fn erase(core: &Core, state: &mut TxnState) -> Result<()> {
     assert_eq!(state.last, state.begin);
     let _shield = cancel::shield();
     if let Some(stream) = &mut state.stream {

@@ -11,18 +11,18 @@ pub(crate) mod off_page;
 pub use batch::KeyChange;
 
 use super::change::Act;
-use super::{Lock, State, Txn};
+use super::{Lock, Txn, TxnState};
 use crate::error::TreeError;
 use crate::error::{Error, Result};
-use crate::lock::{InTheWay, Mode, Want};
+use crate::lock::{InTheWay, Mode, WantedLock};
 use crate::row::off_page::{Hole, Larges, Row};
 use crate::row::{self, Head};
 use crate::table::Table;
-use crate::tree::overflow::{self, By, Large};
+use crate::tree::overflow::{self, Large, WrittenFor};
 use crate::tree::{MAX_KEY, Tree};
-use crate::txn::version::{Reader, Seen, head_of, seen};
+use crate::txn::version::{Reader, VisibleVersion, head_of, seen};
 use far::Far;
-use off_page::{Asked, Opened};
+use off_page::{Opened, WantedParts};
 use terrace_tier::memory::pool::Access;
 
 /// What a row has in a secondary index.
@@ -164,7 +164,7 @@ impl Txn {
         })
     }
 
-    fn row_operation(&self, table: &Table, work: impl FnOnce(&mut State) -> Result<()>) -> Result<()> {
+    fn row_operation(&self, table: &Table, work: impl FnOnce(&mut TxnState) -> Result<()>) -> Result<()> {
         let _scope = self.cancellable();
         let mut state = self.state.lock();
         self.pay(&mut state, table)?;
@@ -182,7 +182,7 @@ impl Txn {
     }
 
     /// Waits for purge and for slots, if they are late, as one more change has to.
-    fn pay(&self, state: &mut State, table: &Table) -> Result<()> {
+    fn pay(&self, state: &mut TxnState, table: &Table) -> Result<()> {
         self.core.slow_down(&mut state.owed)?;
         let holds = state.id != 0 || state.locked > 0;
         self.core.keep_pace(table, holds, &mut state.owed_for_slots)
@@ -191,7 +191,7 @@ impl Txn {
     /// Returns whether a row was there.
     fn put_row(
         &self,
-        state: &mut State,
+        state: &mut TxnState,
         table: &Table,
         key: &[u8],
         row: Row<'_>,
@@ -229,7 +229,7 @@ impl Txn {
         }
     }
 
-    fn mark(&self, state: &mut State, table: &Table, index: usize, key: &[u8]) -> Result<()> {
+    fn mark(&self, state: &mut TxnState, table: &Table, index: usize, key: &[u8]) -> Result<()> {
         state.has_past = true;
         self.change(state, table, index, key, None, |old| match old {
             Some((head, _)) if !head.deleted() => Ok(Act::Mark),
@@ -242,7 +242,7 @@ impl Txn {
         Error::Corrupt(format!("table {}: index {index} lacks the entry of a row", table.name()))
     }
 
-    fn insert_entry(&self, state: &mut State, table: &Table, entry: &Entry<'_>) -> Result<()> {
+    fn insert_entry(&self, state: &mut TxnState, table: &Table, entry: &Entry<'_>) -> Result<()> {
         if entry.key.len() > MAX_KEY {
             return Err(Error::TooLarge { what: "a key", len: entry.key.len(), max: MAX_KEY });
         }
@@ -252,7 +252,7 @@ impl Txn {
 
     fn insert_sorted_entry(
         &self,
-        state: &mut State,
+        state: &mut TxnState,
         table: &Table,
         index: usize,
         key: &[u8],
@@ -314,14 +314,14 @@ impl Txn {
         let tree = table.tree(0)?;
         let mut state = self.state.lock();
         self.start(&mut state)?;
-        self.write_large(&mut state, table, tree.space(), bytes, By::Build)
+        self.write_large(&mut state, table, tree.space(), bytes, WrittenFor::Build)
     }
 
     /// Makes sure that no live entry has this prefix, and that none can come before ours is in: a short
     /// lock on the prefix is held when it returns Ok.
-    fn check_unique(&self, state: &mut State, table: &Table, index: usize, prefix: &[u8]) -> Result<()> {
+    fn check_unique(&self, state: &mut TxnState, table: &Table, index: usize, prefix: &[u8]) -> Result<()> {
         let tree = table.tree(index)?;
-        let mut request = self.request(state, (tree.space().id(), prefix), Want::UNIQUE);
+        let mut request = self.request(state, (tree.space().id(), prefix), WantedLock::UNIQUE);
         let is_active = |txn| self.core.ids.is_active(txn);
         loop {
             if let Err(way) = self.core.locks.take_unique(self.session, tree.space().id(), prefix)? {
@@ -348,7 +348,7 @@ impl Txn {
 
     fn live_with_prefix(
         &self,
-        state: &State,
+        state: &TxnState,
         tree: &std::sync::Arc<Tree>,
         prefix: &[u8],
     ) -> Result<Option<Live>> {
@@ -371,7 +371,7 @@ impl Txn {
 
     /// The head of the value at `key`, and whether another transaction that wrote it is active. It is asked under the
     /// leaf's latch, which a roll back needs too: so what nobody active wrote is committed, or this transaction's own.
-    fn newest(&self, state: &State, tree: &Tree, key: &[u8]) -> Result<Option<(Head, bool)>> {
+    fn newest(&self, state: &TxnState, tree: &Tree, key: &[u8]) -> Result<Option<(Head, bool)>> {
         tree.get(key, Access::Normal, |value| {
             let Some(value) = value else { return Ok(None) };
             let head = head_of(value)?;
@@ -389,7 +389,7 @@ impl Txn {
         match lock {
             Lock::None => {
                 let reader = self.reader();
-                self.read(table, reader, key, Asked::ALL, out, &mut Vec::new())
+                self.read(table, reader, key, WantedParts::ALL, out, &mut Vec::new())
             }
             Lock::Shared => self.get_locked(table, key, Mode::Shared, out),
             Lock::Exclusive => self.get_locked(table, key, Mode::Exclusive, out),
@@ -441,7 +441,7 @@ impl Txn {
         table: &Table,
         reader: Reader,
         key: &[u8],
-        asked: Asked<'_>,
+        asked: WantedParts<'_>,
         out: &mut Vec<u8>,
         holes: &mut Vec<Hole>,
     ) -> Result<bool> {
@@ -469,10 +469,10 @@ impl Txn {
                 Near::Value(value) => value,
             };
             let value = match seen(&self.core, reader, table.id, 0, key, &value)? {
-                Seen::Current => value,
-                Seen::Past(past) => past,
-                Seen::Nothing => return Ok(false),
-                Seen::Stale => continue,
+                VisibleVersion::Current => value,
+                VisibleVersion::Past(past) => past,
+                VisibleVersion::Nothing => return Ok(false),
+                VisibleVersion::Stale => continue,
             };
             match off_page::open(table, &value, asked, out, holes)? {
                 Opened::Whole => return Ok(true),
@@ -521,7 +521,7 @@ impl Txn {
         }
     }
 
-    pub(crate) fn with_state<R>(&self, work: impl FnOnce(&mut State) -> R) -> R {
+    pub(crate) fn with_state<R>(&self, work: impl FnOnce(&mut TxnState) -> R) -> R {
         work(&mut self.state.lock())
     }
     pub(crate) fn core(&self) -> &crate::txn::shared::Core {

@@ -5,17 +5,17 @@ use crate::error::Result;
 use crate::lock::Locks;
 use crate::storage::Storage;
 use crate::table::catalog::Catalog;
-use crate::table::row_counters::Counted;
+use crate::table::row_counters::RowCounters;
 use crate::tree::bulk::{Build, Numbers};
-use crate::txn::cursor_memory::Room;
+use crate::txn::cursor_memory::CursorMemory;
 use crate::txn::history::History;
 use crate::txn::ids::Ids;
 use crate::txn::orphaned::Rollbacks;
 use crate::txn::purge::Unforgotten;
 use crate::txn::purge::trouble::Trouble;
-use crate::txn::purge_throttle::Brake;
+use crate::txn::purge_throttle::PurgeThrottle;
 use crate::txn::temporary::Temporary;
-use crate::txn::write_throttle::Pace;
+use crate::txn::write_throttle::WriteThrottle;
 use crate::undo::stream::Streams;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ pub struct Core {
     pub ids: Ids,
     pub locks: Locks,
     /// The memory of open cursors.
-    pub cursors: Arc<Room>,
+    pub cursors: Arc<CursorMemory>,
     pub streams: Streams,
     pub catalog: Catalog,
     pub history: Mutex<History, { Mutexes::History as u8 }>,
@@ -57,8 +57,8 @@ pub struct Core {
     pub(crate) unforgotten: Mutex<Option<Unforgotten>, { Mutexes::History as u8 }>,
     pub purging: Trouble,
     pub rollbacks: Rollbacks,
-    pub brake: Brake,
-    pub pace: Pace,
+    pub brake: PurgeThrottle,
+    pub pace: WriteThrottle,
     sessions: AtomicU64,
     /// Whether built pages pass by the log (`terrace_tier::volume::bypass`), and large values.
     pub bypass: AtomicBool,
@@ -70,7 +70,7 @@ pub struct Core {
     reserving: AtomicBool,
     reserved_more: Event,
     pub counters: TxnCounters,
-    pub rows: Counted,
+    pub rows: RowCounters,
 }
 
 /// How full nodes of a built tree are: some room for what comes.
@@ -98,7 +98,7 @@ impl Core {
         catalog: Catalog,
     ) -> Core {
         let reserved = storage.checkpointer.superblock().transactions;
-        let cursors = Arc::new(Room::new(storage.pages.pool(), config.cursors_own()));
+        let cursors = Arc::new(CursorMemory::new(storage.pages.pool(), config.cursors_own()));
         Core {
             cursors,
             storage,
@@ -114,8 +114,8 @@ impl Core {
             unforgotten: Mutex::default(),
             purging: Trouble::default(),
             rollbacks: Rollbacks::default(),
-            brake: Brake::default(),
-            pace: Pace::default(),
+            brake: PurgeThrottle::default(),
+            pace: WriteThrottle::default(),
             sessions: AtomicU64::new(0),
             bypass: AtomicBool::new(true),
             bypass_from: AtomicU64::new(BYPASS_FROM),
@@ -123,7 +123,7 @@ impl Core {
             reserving: AtomicBool::new(false),
             reserved_more: Event::new(),
             counters: TxnCounters::default(),
-            rows: Counted::default(),
+            rows: RowCounters::default(),
         }
     }
 

@@ -45,7 +45,7 @@ impl GivenBack {
 }
 
 #[derive(Default)]
-pub(crate) struct State {
+pub(crate) struct TxnState {
     /// 0: nothing changed yet.
     pub id: TxnId,
     pub stream: Option<Stream>,
@@ -100,7 +100,7 @@ pub(crate) struct State {
     pub(super) buffers: Buffers,
 }
 
-impl State {
+impl TxnState {
     /// Nothing of it is undone that was to stay.
     pub(super) fn is_whole(&self) -> Result<()> {
         match self.is_going_back() {
@@ -173,7 +173,7 @@ impl State {
         self.latest.iter_mut().filter(is_it).for_each(|latest| latest.key.clear());
     }
     /// The row that was locked last there in this mode, which is another than this, if many are locked. It is the caller's until
-    /// [`State::locked_latest`].
+    /// [`TxnState::locked_latest`].
     pub(super) fn take_latest(&mut self, space: SpaceId, mode: Mode, key: &[u8]) -> Option<Vec<u8>> {
         if self.locked < MANY {
             return None;

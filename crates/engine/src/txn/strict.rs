@@ -9,12 +9,12 @@
 //! The version is looked at under the leaf's latch. One that somebody is still writing is waited for first: it may be rolled
 //! back. For a committed one no lock is waited for, since nothing can make it older.
 
-use super::{State, Txn};
+use super::{Txn, TxnState};
 use crate::lock::Isolation;
 use crate::row::Head;
 use crate::txn::version::Reader;
 
-impl State {
+impl TxnState {
     /// The view beyond which no row is locked, if there is one.
     pub(super) fn strict_view(&self) -> Option<u64> {
         self.view.filter(|_| self.strict)
@@ -36,7 +36,7 @@ impl Txn {
     }
 
     /// Whether the row is too new to be locked. It is committed, or the transaction's own.
-    pub(super) fn is_too_new(&self, state: &State, head: Head) -> bool {
+    pub(super) fn is_too_new(&self, state: &TxnState, head: Head) -> bool {
         let unseen = |view| head.txn != state.id && !self.core.ids.sees(view, head.txn);
         // As InnoDB: where gaps are not locked, nor is what is not there.
         state.strict_view().is_some_and(unseen) && (!head.deleted() || self.locks_gaps())

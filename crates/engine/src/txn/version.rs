@@ -28,7 +28,7 @@ impl Reader {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Seen {
+pub enum VisibleVersion {
     /// The value as it is in the tree.
     Current,
     /// An older one.
@@ -43,19 +43,26 @@ pub fn head_of(value: &[u8]) -> Result<Head> {
 }
 
 /// What `reader` sees of the value that the tree has at `key`.
-pub fn seen(core: &Core, reader: Reader, table: u32, index: u16, key: &[u8], value: &[u8]) -> Result<Seen> {
+pub fn seen(
+    core: &Core,
+    reader: Reader,
+    table: u32,
+    index: u16,
+    key: &[u8],
+    value: &[u8],
+) -> Result<VisibleVersion> {
     let mut head = head_of(value)?;
     let mut past: Option<Vec<u8>> = None;
     loop {
         if reader.sees(core, head.txn) {
             return Ok(match past {
-                _ if head.deleted() => Seen::Nothing,
-                None => Seen::Current,
-                Some(value) => Seen::Past(value),
+                _ if head.deleted() => VisibleVersion::Nothing,
+                None => VisibleVersion::Current,
+                Some(value) => VisibleVersion::Past(value),
             });
         }
         if head.roll.is_fresh() || head.roll.is_none() {
-            return Ok(Seen::Nothing);
+            return Ok(VisibleVersion::Nothing);
         }
         let older = core.streams.read(head.roll, |record| match record.body {
             Body::Change(change)
@@ -71,7 +78,7 @@ pub fn seen(core: &Core, reader: Reader, table: u32, index: u16, key: &[u8], val
                 head = head_of(&old)?;
                 past = Some(old);
             }
-            None => return Ok(Seen::Stale),
+            None => return Ok(VisibleVersion::Stale),
         }
     }
 }

@@ -44,7 +44,7 @@ const LATE: Nanos = 20_000_000;
 const LOOK: Nanos = 20_000_000;
 
 #[derive(Default)]
-pub struct Pace {
+pub struct WriteThrottle {
     pub waits: AtomicU64,
     pub nanos: AtomicU64,
     /// While changes cost something: slots sunk when it was looked last, and since when there are no more. 0: they cost nothing.
@@ -52,7 +52,7 @@ pub struct Pace {
     still_since: AtomicU64,
 }
 
-impl Pace {
+impl WriteThrottle {
     /// Whether nothing has sunk for so long that nothing will by waiting.
     fn is_stuck(&self, now: Nanos, sunk: u64, patience: Nanos) -> bool {
         let since = self.still_since.load(Ordering::Relaxed);
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn nobody_waits_for_what_does_not_come() {
-        let pace = Pace::default();
+        let pace = WriteThrottle::default();
         assert!(!pace.is_stuck(1000, 7, 50) && !pace.is_stuck(1050, 7, 50));
         assert!(pace.is_stuck(1051, 7, 50));
         assert!(!pace.is_stuck(1060, 8, 50), "a block has sunk");

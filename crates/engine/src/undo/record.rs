@@ -65,7 +65,7 @@ pub const RECORD_MAX: usize = 12_000;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub enum State {
+pub enum TxnStatus {
     Active = 0,
     Prepared = 1,
     Committed = 2,
@@ -137,7 +137,7 @@ impl Change<'_> {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Body<'a> {
-    Begin { state: State, csn: u64 },
+    Begin { state: TxnStatus, csn: u64 },
     Prepare { xid: &'a [u8] },
     Change(Change<'a>),
     Large { table: u32, large: Large },
@@ -161,7 +161,7 @@ impl Body<'_> {
     /// The commit sequence number, if this begins a committed transaction.
     pub fn commit(&self) -> Option<u64> {
         match self {
-            Body::Begin { state: State::Committed, csn } => Some(*csn),
+            Body::Begin { state: TxnStatus::Committed, csn } => Some(*csn),
             _ => None,
         }
     }
@@ -266,7 +266,7 @@ pub fn append(record: &Record<'_>, out: &mut Vec<u8>) {
 }
 
 /// The state part of a Begin record, to be written over it.
-pub fn encode_state(state: State, csn: u64) -> [u8; 9] {
+pub fn encode_state(state: TxnStatus, csn: u64) -> [u8; 9] {
     let mut out = [0; 9];
     out[0] = state as u8;
     out[1..].copy_from_slice(&csn.to_le_bytes());
@@ -302,9 +302,9 @@ pub fn decode(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
     let body = match *r.get(2)? {
         BEGIN if rest.len() == 9 => Body::Begin {
             state: match *rest.first()? {
-                0 => State::Active,
-                1 => State::Prepared,
-                2 => State::Committed,
+                0 => TxnStatus::Active,
+                1 => TxnStatus::Prepared,
+                2 => TxnStatus::Committed,
                 _ => return None,
             },
             csn: u64::from_le_bytes(rest.get(1..9)?.try_into().ok()?),

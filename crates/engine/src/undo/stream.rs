@@ -110,7 +110,7 @@ pub fn create(pages: &Arc<Pages>, space: SpaceId) -> Result<()> {
 }
 
 /// What recovery found in one stream: where it begins, and a way to walk it.
-pub struct Found {
+pub struct FoundStream {
     pub number: usize,
     pub head: Mark,
 }
@@ -118,7 +118,7 @@ pub struct Found {
 impl Streams {
     /// Opens the streams. Those that hold something are returned and not idle: the caller walks them
     /// and gives each back.
-    pub fn open(pages: &Arc<Pages>, space: SpaceId) -> Result<(Streams, Vec<Found>)> {
+    pub fn open(pages: &Arc<Pages>, space: SpaceId) -> Result<(Streams, Vec<FoundStream>)> {
         let space = Space::open(pages, space)?;
         let header = pages.load_to_keep(space.page_id(space::HEADER_PAGE), Access::Normal)?;
         let directory = pages.load_to_keep(space.page_id(DIRECTORY), Access::Normal)?;
@@ -137,7 +137,7 @@ impl Streams {
                 if page == 0 {
                     unused.push(number);
                 } else {
-                    found.push(Found {
+                    found.push(FoundStream {
                         number,
                         head: Mark { page, end: usize::from(guard.page().u16(at + 4)) },
                     });
@@ -384,7 +384,7 @@ impl Streams {
     ///
     /// Every page is checked on the way: each names the one before it, and the first names none. So the
     /// chain has an end.
-    pub fn at_end(&self, found: &Found) -> Result<Stream> {
+    pub fn at_end(&self, found: &FoundStream) -> Result<Stream> {
         let (mut page, mut before) = (found.head.page, 0);
         loop {
             let pin = self.pages.load(self.id(page), Access::Normal)?;
@@ -524,7 +524,7 @@ impl Stream {
     }
 
     /// Writes a Begin record's state in place. `page` holds the record.
-    pub fn write_state(mtr: &mut Mtr<'_>, page: &Pin, at: RollPtr, state: record::State, csn: u64) {
+    pub fn write_state(mtr: &mut Mtr<'_>, page: &Pin, at: RollPtr, state: record::TxnStatus, csn: u64) {
         let no = mtr.write_pinned(page);
         mtr.page_mut(no).write(at.at() + record::STATE_AT, &record::encode_state(state, csn));
     }

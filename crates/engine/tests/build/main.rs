@@ -24,7 +24,7 @@ use terrace_engine::TableDef;
 use terrace_engine::Txn;
 use terrace_engine::config::{Bytes, Config};
 use terrace_engine::offline::check::{self, Verdict};
-use terrace_engine::offline::instance::Look;
+use terrace_engine::offline::instance::OfflineInstance;
 use terrace_engine::table::catalog::rules::{Placement, TableRules};
 use terrace_engine::table::catalog::{Codec, TableOptions};
 use terrace_io::disk::Disk;
@@ -163,7 +163,7 @@ fn check_all(engine: &Engine, table: &Arc<Table>, model: &Model) {
 
 /// What lies on the volume of an engine that has ended is sound, and nothing is left over.
 fn check_volume(disk: &Arc<SimDisk>) {
-    let look = Look::open(disk.clone(), None).unwrap();
+    let look = OfflineInstance::open(disk.clone(), None).unwrap();
     let report = check::check(&look, &check::Options::default(), &mut |_, _, _| ());
     let (faults, leaked, unchecked) = (&report.faults, &report.leaked, &report.unchecked);
     assert!(report.verdict() == Verdict::Sound, "{faults:?} {leaked:?} {unchecked:?}");
@@ -675,8 +675,8 @@ impl Run {
         self.disk.crash();
         self.sim.power_on();
         if self.disk.exists("superblock").unwrap() {
-            let look =
-                Look::open(self.disk.clone(), None).unwrap_or_else(|e| panic!("step {step}: look: {e}"));
+            let look = OfflineInstance::open(self.disk.clone(), None)
+                .unwrap_or_else(|e| panic!("step {step}: look: {e}"));
             let report = check::check(&look, &check::Options::default(), &mut |_, _, _| ());
             assert!(
                 report.verdict() == Verdict::Sound,

@@ -19,7 +19,7 @@ use terrace_engine::Table;
 use terrace_engine::TableDef;
 use terrace_engine::config::{Bytes, Config};
 use terrace_engine::offline::check;
-use terrace_engine::offline::instance::Look;
+use terrace_engine::offline::instance::OfflineInstance;
 use terrace_io::clock::Nanos;
 use terrace_io::disk::Disk;
 use terrace_io::store::ObjectStore;
@@ -93,9 +93,9 @@ impl Machine {
     }
 
     /// The instance on the volume, from outside. Nothing has it open.
-    pub fn look(&self) -> Result<Look, Error> {
+    pub fn look(&self) -> Result<OfflineInstance, Error> {
         let Parts { volume, store, .. } = self.parts();
-        Look::open(volume, store)
+        OfflineInstance::open(volume, store)
     }
 
     /// What `terrace check` finds.

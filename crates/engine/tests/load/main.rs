@@ -24,7 +24,7 @@ use terrace_engine::TableDef;
 use terrace_engine::Txn;
 use terrace_engine::config::{Bytes, Config};
 use terrace_engine::offline::check::{self, Verdict};
-use terrace_engine::offline::instance::Look;
+use terrace_engine::offline::instance::OfflineInstance;
 use terrace_sim::{SimDisk, SimWorld};
 
 type Model = BTreeMap<u64, Vec<u8>>;
@@ -179,7 +179,7 @@ fn close(engine: Arc<Engine>, sim: &SimWorld, disk: &Arc<SimDisk>) {
     sim.sched.run_some(50_000);
     engine.shutdown().unwrap();
     drop(engine);
-    let look = Look::open(disk.clone(), None).unwrap();
+    let look = OfflineInstance::open(disk.clone(), None).unwrap();
     let report = check::check(&look, &check::Options::default(), &mut |_, _, _| ());
     assert!(report.verdict() == Verdict::Sound, "{:?}", report.faults);
     assert!(report.leaked.count == 0, "{:?}", report.leaked);
@@ -471,7 +471,7 @@ fn who_keeps_a_part_of_the_table_free_of_rows_is_waited_for_without_spinning() {
 // --- crashes -------------------------------------------------------------------------------------
 
 fn is_sound(disk: &Arc<SimDisk>, step: u64, when: &str, leaks: bool) {
-    let look = Look::open(disk.clone(), None).unwrap_or_else(|e| panic!("step {step}: {e}"));
+    let look = OfflineInstance::open(disk.clone(), None).unwrap_or_else(|e| panic!("step {step}: {e}"));
     let report = check::check(&look, &check::Options::default(), &mut |_, _, _| ());
     assert!(
         report.verdict() == Verdict::Sound && (!leaks || report.leaked.count == 0),

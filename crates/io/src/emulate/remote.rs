@@ -5,7 +5,7 @@ use super::{Remote, Share, wait_until};
 use crate::World;
 use crate::clock::Nanos;
 use crate::stats::{StoreStats, StoreTally};
-use crate::store::{Bytes, ObjectStore, Part, Purpose, Result, StoreError, Upload, Version};
+use crate::store::{Bytes, ObjectStore, Purpose, Result, StoreError, Upload, UploadPart, Version};
 use std::sync::Arc;
 
 struct EmulatedStore {
@@ -110,11 +110,11 @@ impl ObjectStore for EmulatedStore {
         number: u32,
         offset: u64,
         body: &Bytes,
-    ) -> Result<Part> {
+    ) -> Result<UploadPart> {
         let put = || self.inner.put_part(purpose, upload, number, offset, body);
         self.take(purpose, false, put, |_| body.len() as u64)
     }
-    fn complete_upload(&self, purpose: Purpose, upload: &Upload, parts: &[Part]) -> Result<Version> {
+    fn complete_upload(&self, purpose: Purpose, upload: &Upload, parts: &[UploadPart]) -> Result<Version> {
         self.take(purpose, false, || self.inner.complete_upload(purpose, upload, parts), |_| 0)
     }
     fn abort_upload(&self, purpose: Purpose, upload: &Upload) -> Result<()> {

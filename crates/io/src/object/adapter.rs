@@ -15,7 +15,7 @@ use crate::random::Random;
 use crate::real::RealRandom;
 use crate::share::Share;
 use crate::stats::{StoreStats, StoreTally};
-use crate::store::{ObjectStore, Part, Purpose, Result, StoreError, Upload, Version};
+use crate::store::{ObjectStore, Purpose, Result, StoreError, Upload, UploadPart, Version};
 use crate::traffic::Urgency;
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -298,7 +298,7 @@ impl ObjectStore for Adapter {
         number: u32,
         offset: u64,
         body: &Bytes,
-    ) -> Result<Part> {
+    ) -> Result<UploadPart> {
         let path = self.path(&upload.key)?;
         let bytes = body.len() as u64;
         let put = || {
@@ -306,12 +306,12 @@ impl ObjectStore for Adapter {
             block_on(self.uploads.put_part(&path, &upload.id, number as usize, payload))
         };
         let id = self.request(purpose, &upload.key, Kind::Part, |_| bytes, put)?;
-        Ok(Part { number, offset, bytes, tag: id.content_id })
+        Ok(UploadPart { number, offset, bytes, tag: id.content_id })
     }
 
-    fn complete_upload(&self, purpose: Purpose, upload: &Upload, parts: &[Part]) -> Result<Version> {
+    fn complete_upload(&self, purpose: Purpose, upload: &Upload, parts: &[UploadPart]) -> Result<Version> {
         let key = upload.key.as_str();
-        Part::check(key, parts)?;
+        UploadPart::check(key, parts)?;
         let path = self.path(key)?;
         if !self.completes_on_condition {
             match self.head(purpose, key) {

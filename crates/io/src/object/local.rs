@@ -27,7 +27,7 @@ mod uploads;
 use crate::object::verdict::cause;
 use crate::share::Share;
 use crate::stats::{StoreStats, StoreTally};
-use crate::store::{ObjectStore, Part, Purpose, Result, StoreError, Upload, Version};
+use crate::store::{ObjectStore, Purpose, Result, StoreError, Upload, UploadPart, Version};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use object_store::local::LocalFileSystem;
@@ -481,12 +481,12 @@ impl ObjectStore for Local {
         number: u32,
         offset: u64,
         body: &Bytes,
-    ) -> Result<Part> {
+    ) -> Result<UploadPart> {
         let bytes = body.len() as u64;
         self.counted(purpose, &upload.key, |_| bytes, || self.write_part(upload, number, offset, body))
     }
 
-    fn complete_upload(&self, purpose: Purpose, upload: &Upload, parts: &[Part]) -> Result<Version> {
+    fn complete_upload(&self, purpose: Purpose, upload: &Upload, parts: &[UploadPart]) -> Result<Version> {
         let (path, file) = self.path(&upload.key)?;
         self.counted(purpose, &upload.key, |_| 0, || self.complete(upload, parts, &path, &file))
     }

@@ -1,7 +1,7 @@
 //! A store that is only looked at: whatever would change it is refused before it is asked.
 
 use crate::stats::StoreStats;
-use crate::store::{Bytes, ObjectStore, Part, Purpose, Result, StoreError, Upload, Version};
+use crate::store::{Bytes, ObjectStore, Purpose, Result, StoreError, Upload, UploadPart, Version};
 use std::sync::Arc;
 
 pub(super) struct ReadOnly(pub Arc<dyn ObjectStore>);
@@ -48,10 +48,10 @@ impl ObjectStore for ReadOnly {
     fn begin_upload(&self, _purpose: Purpose, key: &str) -> Result<Upload> {
         refused(key)
     }
-    fn put_part(&self, _: Purpose, upload: &Upload, _: u32, _: u64, _: &Bytes) -> Result<Part> {
+    fn put_part(&self, _: Purpose, upload: &Upload, _: u32, _: u64, _: &Bytes) -> Result<UploadPart> {
         refused(&upload.key)
     }
-    fn complete_upload(&self, _purpose: Purpose, upload: &Upload, _parts: &[Part]) -> Result<Version> {
+    fn complete_upload(&self, _purpose: Purpose, upload: &Upload, _parts: &[UploadPart]) -> Result<Version> {
         refused(&upload.key)
     }
     fn abort_upload(&self, _purpose: Purpose, upload: &Upload) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use super::{IoTarget, Operation, observer, transfer};
 use crate::stats::StoreStats;
-use crate::store::{Bytes, ObjectStore, Part, Purpose, Result, Upload, Version};
+use crate::store::{Bytes, ObjectStore, Purpose, Result, Upload, UploadPart, Version};
 use std::sync::Arc;
 
 struct ShownStore(Arc<dyn ObjectStore>);
@@ -59,11 +59,11 @@ impl ObjectStore for ShownStore {
         number: u32,
         offset: u64,
         body: &Bytes,
-    ) -> Result<Part> {
+    ) -> Result<UploadPart> {
         let bytes = body.len() as u64;
         show(Operation::Write, bytes, || self.0.put_part(purpose, upload, number, offset, body))
     }
-    fn complete_upload(&self, purpose: Purpose, upload: &Upload, parts: &[Part]) -> Result<Version> {
+    fn complete_upload(&self, purpose: Purpose, upload: &Upload, parts: &[UploadPart]) -> Result<Version> {
         show(Operation::Write, 0, || self.0.complete_upload(purpose, upload, parts))
     }
     fn abort_upload(&self, purpose: Purpose, upload: &Upload) -> Result<()> {

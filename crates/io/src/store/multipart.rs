@@ -9,7 +9,7 @@
 //!
 //! Not here: retries, which the store makes for each part.
 
-use super::{Bytes, ObjectStore, Part, Purpose, Result, StoreError, Upload, Version};
+use super::{Bytes, ObjectStore, Purpose, Result, StoreError, Upload, UploadPart, Version};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -129,7 +129,7 @@ impl dyn ObjectStore + '_ {
             width => self.send_side_by_side(purpose, &upload, width, &mut unsent),
         };
         let done = sent.map_err(without_effect).and_then(|parts| {
-            if Part::check(key, &parts)? != offset {
+            if UploadPart::check(key, &parts)? != offset {
                 let cause = "a part is missing from the upload".into();
                 return Err(StoreError::Refused { key: key.into(), cause });
             }
@@ -148,7 +148,7 @@ impl dyn ObjectStore + '_ {
         purpose: Purpose,
         upload: &Upload,
         unsent: &mut dyn FnMut() -> Result<Option<Unsent>>,
-    ) -> Result<Vec<Part>> {
+    ) -> Result<Vec<UploadPart>> {
         let mut parts = Vec::new();
         while let Some(part) = unsent()? {
             parts.push(self.put_part(purpose, upload, part.number, part.offset, &part.body)?);
@@ -163,10 +163,10 @@ impl dyn ObjectStore + '_ {
         upload: &Upload,
         width: usize,
         unsent: &mut dyn FnMut() -> Result<Option<Unsent>>,
-    ) -> Result<Vec<Part>> {
+    ) -> Result<Vec<UploadPart>> {
         // A part is handed over only to a thread that is free: no queue holds any.
         let (to_send, parts) = sync_channel::<Unsent>(0);
-        let sent: Mutex<Result<Vec<Part>>> = Mutex::new(Ok(Vec::new()));
+        let sent: Mutex<Result<Vec<UploadPart>>> = Mutex::new(Ok(Vec::new()));
         let work = |parts: Arc<Mutex<Receiver<Unsent>>>| {
             loop {
                 let Ok(part) = parts.lock().recv() else { return };
@@ -245,8 +245,8 @@ mod tests {
 
     #[test]
     fn a_list_of_parts_with_a_gap_is_refused() {
-        let part = |number, offset, bytes| Part { number, offset, bytes, tag: String::new() };
-        assert_eq!(Part::check("k", &[part(0, 0, 5), part(1, 5, 2)]).unwrap(), 7);
+        let part = |number, offset, bytes| UploadPart { number, offset, bytes, tag: String::new() };
+        assert_eq!(UploadPart::check("k", &[part(0, 0, 5), part(1, 5, 2)]).unwrap(), 7);
         for parts in [
             vec![],
             vec![part(1, 0, 5)],
@@ -254,7 +254,7 @@ mod tests {
             vec![part(0, 0, 5), part(1, 10, 5)],
             vec![part(0, 0, 5), part(1, 4, 5)],
         ] {
-            let checked = Part::check("k", &parts);
+            let checked = UploadPart::check("k", &parts);
             assert!(matches!(checked, Err(StoreError::Refused { .. })), "{parts:?}: {checked:?}");
         }
     }

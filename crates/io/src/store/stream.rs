@@ -35,7 +35,7 @@ impl StreamPlan {
 
 /// The chunks between the caller and the threads that fetch.
 #[derive(Default)]
-struct State {
+struct StreamState {
     /// The next chunk to be fetched.
     next: u64,
     /// Chunks given to the caller.
@@ -47,7 +47,7 @@ struct State {
 
 #[derive(Default)]
 struct Window {
-    state: Mutex<State>,
+    state: Mutex<StreamState>,
     changed: Condvar,
 }
 

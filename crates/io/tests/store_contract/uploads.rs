@@ -2,7 +2,9 @@
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use terrace_io::store::{Bytes, MultipartPlan, ObjectStore, Part, Purpose, Result, StoreError, StreamPlan};
+use terrace_io::store::{
+    Bytes, MultipartPlan, ObjectStore, Purpose, Result, StoreError, StreamPlan, UploadPart,
+};
 
 /// The least that S3 allows for a part that is not the last.
 pub const PART: usize = 5 << 20;
@@ -129,7 +131,7 @@ pub fn a_part_that_the_store_never_got_makes_no_object(store: &dyn ObjectStore) 
         store.put_part(Purpose::Sink, &upload, number, offset, &Bytes::from(vec![3; bytes])).unwrap()
     };
     let (first, last) = (send(0, PART), send(2, 10));
-    let forged = Part { number: 1, offset: PART as u64, bytes: PART as u64, tag: first.tag.clone() };
+    let forged = UploadPart { number: 1, offset: PART as u64, bytes: PART as u64, tag: first.tag.clone() };
     assert!(store.complete_upload(Purpose::Sink, &upload, &[first, forged, last]).is_err());
     assert!(is_absent(store, key));
     let _ = store.abort_upload(Purpose::Sink, &upload);

@@ -7,7 +7,7 @@
 //! What these calls still do on the caller's thread: latch pages (no thread waits or does I/O while it holds a latch); undo what a refused write had changed,
 //! which reads a page that has left memory meanwhile; and, once in many thousand transactions, write the superblock.
 
-use crate::background::Turn;
+use crate::background::CallReason;
 use crate::db::batch::Batch;
 use crate::db::commit::Commit;
 use crate::db::{Db, InUse, Inner};
@@ -139,8 +139,8 @@ pub(crate) fn try_get(
     let bytes = key.len();
     let call = move |turn| {
         let read = match turn {
-            Turn::Run => read::get(&txn, &tree.table, &key, Lock::None),
-            Turn::Closing => Err(Error::new(ErrorKind::Unavailable, "the instance was closed")),
+            CallReason::Run => read::get(&txn, &tree.table, &key, Lock::None),
+            CallReason::Closing => Err(Error::new(ErrorKind::Unavailable, "the instance was closed")),
         };
         // What it held is free when the caller hears of it.
         drop((txn, tree));
@@ -212,8 +212,8 @@ impl Db {
         let call = move |turn| {
             let Some(batch) = taken.lock().take() else { return };
             let submitted = match turn {
-                Turn::Run => db.submit(&batch),
-                Turn::Closing => Err(Error::new(ErrorKind::Unavailable, "the instance was closed")),
+                CallReason::Run => db.submit(&batch),
+                CallReason::Closing => Err(Error::new(ErrorKind::Unavailable, "the instance was closed")),
             };
             drop((db, batch));
             match submitted {

@@ -17,23 +17,23 @@ use terrace_io::real::world;
 use terrace_io::store::ObjectStore;
 
 /// The places of an instance that does not run. None of them is made.
-pub struct Seen {
+pub struct OfflinePlaces {
     pub volume: Arc<dyn Disk>,
     pub store: Option<Arc<dyn ObjectStore>>,
     pub flash: Option<Arc<dyn Disk>>,
 }
 
 /// Opens the places for looking; one that is not there is an error. Flash only if the places name it.
-pub(crate) fn open_to_read(places: &Places) -> Result<Seen> {
+pub(crate) fn open_to_read(places: &Places) -> Result<OfflinePlaces> {
     open_seen(places, true)
 }
 
 /// As [`open_to_read`], to be changed as well: for who has looked before.
-pub(crate) fn open_to_change(places: &Places) -> Result<Seen> {
+pub(crate) fn open_to_change(places: &Places) -> Result<OfflinePlaces> {
     open_seen(places, false)
 }
 
-fn open_seen(places: &Places, read_only: bool) -> Result<Seen> {
+fn open_seen(places: &Places, read_only: bool) -> Result<OfflinePlaces> {
     let disk = |path: &str| -> Result<Arc<dyn Disk>> {
         let disk = if read_only { RealDisk::open_to_read(path) } else { RealDisk::open(path) };
         Ok(Arc::new(disk.map_err(|error| Error::Invalid(format!("{path}: {error}")))?))
@@ -41,7 +41,7 @@ fn open_seen(places: &Places, read_only: bool) -> Result<Seen> {
     let volume = disk(places.volume_path.as_deref().unwrap_or_default())?;
     let flash = places.flash_path.as_deref().map(disk).transpose()?;
     let store = places.object.as_deref().map(|url| open_store(url, places, read_only)).transpose()?;
-    Ok(Seen { volume, store, flash })
+    Ok(OfflinePlaces { volume, store, flash })
 }
 
 /// Opens the places; what can't be had is named at once.

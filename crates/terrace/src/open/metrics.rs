@@ -71,15 +71,17 @@ impl Drop for Listener {
 
 fn serve(mut stream: TcpStream, render: &impl Fn() -> String) -> std::io::Result<()> {
     let (status, kind, body) = match request(&mut stream)? {
-        Asked::Metrics => match catch_unwind(AssertUnwindSafe(render)) {
+        HttpRequest::Metrics => match catch_unwind(AssertUnwindSafe(render)) {
             Ok(text) => ("200 OK", "text/plain; version=0.0.4; charset=utf-8", text),
             Err(_) => ("500 Internal Server Error", TEXT, "the metrics could not be made\n".into()),
         },
-        Asked::Else => ("404 Not Found", TEXT, "metrics are at /metrics\n".to_string()),
-        Asked::Otherwise => ("405 Method Not Allowed", TEXT, "only GET\n".into()),
-        Asked::TooMuch => ("431 Request Header Fields Too Large", TEXT, "the request is too long\n".into()),
-        Asked::Nonsense => ("400 Bad Request", TEXT, "not an HTTP request\n".into()),
-        Asked::Nothing => return Ok(()),
+        HttpRequest::Else => ("404 Not Found", TEXT, "metrics are at /metrics\n".to_string()),
+        HttpRequest::Otherwise => ("405 Method Not Allowed", TEXT, "only GET\n".into()),
+        HttpRequest::TooMuch => {
+            ("431 Request Header Fields Too Large", TEXT, "the request is too long\n".into())
+        }
+        HttpRequest::Nonsense => ("400 Bad Request", TEXT, "not an HTTP request\n".into()),
+        HttpRequest::Nothing => return Ok(()),
     };
     let length = body.len();
     let head = format!(
@@ -110,7 +112,7 @@ fn answer(stream: &mut TcpStream, mut bytes: &[u8]) -> std::io::Result<()> {
 const TEXT: &str = "text/plain; charset=utf-8";
 
 #[derive(PartialEq, Eq, Debug)]
-enum Asked {
+enum HttpRequest {
     Metrics,
     Else,
     Otherwise,
@@ -120,22 +122,22 @@ enum Asked {
     Nothing,
 }
 
-fn request(stream: &mut TcpStream) -> std::io::Result<Asked> {
+fn request(stream: &mut TcpStream) -> std::io::Result<HttpRequest> {
     let until = Instant::now() + PATIENCE;
     let mut bytes = Vec::new();
     let mut part = [0; 1024];
     loop {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Ok(Asked::Nothing);
+            return Ok(HttpRequest::Nothing);
         }
         stream.set_read_timeout(Some(left))?;
         let read = match stream.read(&mut part) {
-            Ok(0) => return Ok(Asked::Nothing),
+            Ok(0) => return Ok(HttpRequest::Nothing),
             Ok(read) => read,
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                return Ok(Asked::Nothing);
+                return Ok(HttpRequest::Nothing);
             }
             Err(error) => return Err(error),
         };
@@ -144,26 +146,26 @@ fn request(stream: &mut TcpStream) -> std::io::Result<Asked> {
             return Ok(understand(&bytes));
         }
         if bytes.len() > REQUEST_MAX {
-            return Ok(Asked::TooMuch);
+            return Ok(HttpRequest::TooMuch);
         }
     }
 }
 
 /// By the first line.
-fn understand(bytes: &[u8]) -> Asked {
+fn understand(bytes: &[u8]) -> HttpRequest {
     let line = bytes.split(|byte| *byte == b'\r').next().unwrap_or_default();
-    let Ok(line) = std::str::from_utf8(line) else { return Asked::Nonsense };
+    let Ok(line) = std::str::from_utf8(line) else { return HttpRequest::Nonsense };
     let words: Vec<&str> = line.split(' ').collect();
     match words[..] {
         [method, path, version] if version.starts_with("HTTP/1.") => {
             let path = path.split('?').next().unwrap_or_default();
             match (method, path) {
-                ("GET", "/metrics") => Asked::Metrics,
-                ("GET", _) => Asked::Else,
-                _ => Asked::Otherwise,
+                ("GET", "/metrics") => HttpRequest::Metrics,
+                ("GET", _) => HttpRequest::Else,
+                _ => HttpRequest::Otherwise,
             }
         }
-        _ => Asked::Nonsense,
+        _ => HttpRequest::Nonsense,
     }
 }
 

@@ -3,14 +3,14 @@
 use super::{Sample, Target, flash};
 use crate::address::ObjectKey;
 use crate::address::{LENGTH_UNIT, ObjectShape, Slot};
-use crate::objects::fence::{Held, Writer};
+use crate::objects::fence::{EpochContent, Writer};
 use crate::objects::object::codec::{Codec, HEAD, Packer};
 use crate::objects::object::format::{self, HEADER, Header};
 use crate::page::BadBody;
 use crate::page::{self, BLOCK_PAGES, BlockId, PAGE_SIZE, PageId, PageKind, PageRef, SpaceId};
 use crate::redo::{self, PageMut};
 use crate::testing::MemoryLog;
-use crate::volume::map::entry::{self, ENTRIES, Place};
+use crate::volume::map::entry::{self, BodyRange, ENTRIES};
 use crate::volume::map::home::{self, Loading};
 use std::sync::Arc;
 use terrace_io::AlignedBuf;
@@ -225,7 +225,7 @@ fn object_key(bytes: &[u8]) {
 
 fn epoch_samples() -> Vec<Sample> {
     let writer = Writer { instance: 1 << 90, lineage: 2 << 90, nonce: 3, epoch: 4 };
-    [0, 5].map(|mark| sample(Held { writer, mark }.encode().to_vec(), (1, 1))).into()
+    [0, 5].map(|mark| sample(EpochContent { writer, mark }.encode().to_vec(), (1, 1))).into()
 }
 
 fn epoch(bytes: &[u8]) {
@@ -235,7 +235,7 @@ fn epoch(bytes: &[u8]) {
         repaired[12..16].copy_from_slice(&crc.to_le_bytes());
     }
     for bytes in [bytes, &repaired] {
-        if let Ok(held) = Held::decode(bytes) {
+        if let Ok(held) = EpochContent::decode(bytes) {
             assert!(held.encode()[..] == *bytes, "an epoch object was accepted that nobody writes");
         }
     }
@@ -267,8 +267,8 @@ fn map_samples() -> Vec<Sample> {
         (lengths[3], lengths[5]) = (LENGTH_UNIT as u16, PAGE_SIZE as u16);
         let patch = ObjectKey { epoch: 9, sequence: 1 << 40, ..key };
         entry::set_patch(&mut page, 2, &ObjectShape { key: patch, snapshot_version: 1, lengths });
-        entry::set_place(&mut page, 2, 3, Place { offset: 0, length: LENGTH_UNIT });
-        entry::set_place(&mut page, 2, 5, Place { offset: LENGTH_UNIT, length: PAGE_SIZE });
+        entry::set_place(&mut page, 2, 3, BodyRange { offset: 0, length: LENGTH_UNIT });
+        entry::set_place(&mut page, 2, 5, BodyRange { offset: LENGTH_UNIT, length: PAGE_SIZE });
         page::set_lsn(&mut bytes, lsn);
         (bytes, ops)
     };

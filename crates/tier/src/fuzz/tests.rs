@@ -143,5 +143,5 @@ fn bytes_that_nobody_writes_are_refused_in_objects_and_epoch_objects() {
     epoch[62] = 1;
     let crc = crc32c::crc32c(&epoch[16..]);
     epoch[12..16].copy_from_slice(&crc.to_le_bytes());
-    assert!(crate::objects::fence::Held::decode(&epoch).is_err());
+    assert!(crate::objects::fence::EpochContent::decode(&epoch).is_err());
 }

@@ -1,7 +1,7 @@
 //! Frames: the buffer pool's memory and the metadata of each page-sized frame in it.
 //!
 //! A frame's bytes may be read under its shared latch and changed under its exclusive latch. The thread that holds its claim
-//! ([`State::Claimed`]) or took it from the free list owns them outright. This file and `pool` hold the tier's unsafe code:
+//! ([`FrameState::Claimed`]) or took it from the free list owns them outright. This file and `pool` hold the tier's unsafe code:
 //! everything above sees slices behind guards.
 //!
 //! States: `Free` → (claim) `Claimed` → `Ready` → (eviction claims it) `Claimed` → `Free`.
@@ -24,7 +24,7 @@ pub struct FrameNo(pub u32);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub enum State {
+pub enum FrameState {
     Free = 0,
     /// One owner loads or evicts it; all other threads wait or look it up again.
     Claimed = 1,
@@ -35,11 +35,11 @@ pub enum State {
 const STATE_AT: u32 = 30;
 const PINS: u32 = (1 << STATE_AT) - 1;
 
-fn state_of(hold: u32) -> State {
+fn state_of(hold: u32) -> FrameState {
     match hold >> STATE_AT {
-        0 => State::Free,
-        1 => State::Claimed,
-        _ => State::Ready,
+        0 => FrameState::Free,
+        1 => FrameState::Claimed,
+        _ => FrameState::Ready,
     }
 }
 
@@ -118,22 +118,24 @@ impl Frame {
     pub fn set_id(&self, id: PageId) {
         self.id.store(id.as_u64(), Ordering::Release);
     }
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> FrameState {
         state_of(self.hold.load(Ordering::Acquire))
     }
     /// Only for the frame's owner: no other thread changes the state meanwhile.
-    pub fn set_state(&self, state: State) {
+    pub fn set_state(&self, state: FrameState) {
         let from = self.hold.load(Ordering::Relaxed) >> STATE_AT;
         self.hold.fetch_add((state as u32).wrapping_sub(from) << STATE_AT, Ordering::AcqRel);
     }
     /// Takes the frame away from its page, unless it is pinned or another thread owns it.
     pub fn try_claim(&self) -> bool {
-        let (ready, claimed) = ((State::Ready as u32) << STATE_AT, (State::Claimed as u32) << STATE_AT);
+        let (ready, claimed) =
+            ((FrameState::Ready as u32) << STATE_AT, (FrameState::Claimed as u32) << STATE_AT);
         self.hold.compare_exchange(ready, claimed, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
     /// Turns the only pin, the caller's, into a claim.
     pub fn try_claim_pinned(&self) -> bool {
-        let (pinned, claimed) = ((State::Ready as u32) << STATE_AT | 1, (State::Claimed as u32) << STATE_AT);
+        let (pinned, claimed) =
+            ((FrameState::Ready as u32) << STATE_AT | 1, (FrameState::Claimed as u32) << STATE_AT);
         self.hold.compare_exchange(pinned, claimed, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
     pub fn pins(&self) -> u32 {
@@ -142,7 +144,7 @@ impl Frame {
     /// Pins the frame if it is `Ready`.
     #[inline]
     pub fn try_pin(&self) -> bool {
-        let ready = state_of(self.hold.fetch_add(1, Ordering::AcqRel)) == State::Ready;
+        let ready = state_of(self.hold.fetch_add(1, Ordering::AcqRel)) == FrameState::Ready;
         if !ready {
             self.unpin();
         }

@@ -15,14 +15,14 @@ use terrace_io::reserve::{HUGE, HUGE_MIN, Reserved};
 const FRAMES: usize = HUGE / PAGE_SIZE;
 
 #[derive(Default)]
-struct Part {
+struct HugePart {
     /// One of its frames was used since the part had no memory at all.
     touched: AtomicBool,
     /// The number of its frames whose memory is given up.
     given_up: AtomicU32,
 }
 
-pub(crate) struct Parts(Growing<Part>);
+pub(crate) struct Parts(Growing<HugePart>);
 
 impl Parts {
     /// For up to `max` frames. Returns None if the addresses cannot be reserved.
@@ -32,10 +32,10 @@ impl Parts {
 
     /// Creates parts for `frames` frames. Returns false if the operating system does not give the memory.
     pub fn make(&self, frames: usize) -> bool {
-        self.0.make(frames.div_ceil(FRAMES), Part::default)
+        self.0.make(frames.div_ceil(FRAMES), HugePart::default)
     }
 
-    fn of(&self, no: FrameNo) -> &Part {
+    fn of(&self, no: FrameNo) -> &HugePart {
         self.0.get(no.0 as usize / FRAMES)
     }
 

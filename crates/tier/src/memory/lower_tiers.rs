@@ -3,7 +3,7 @@
 use crate::address::Home;
 use crate::address::ObjectKey;
 use crate::address::Tier;
-use crate::memory::pool::Way;
+use crate::memory::pool::ScanDirection;
 use crate::page::{BadImage, Glsn, PageId};
 use terrace_io::clock::Nanos;
 use terrace_io::disk::DiskError;
@@ -71,7 +71,7 @@ pub struct Fetched {
 
 /// Whether there is an image of a page below memory, current or not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Held {
+pub enum ImageBelow {
     Nowhere,
     /// On the volume, or in the spill space.
     InSlot,
@@ -109,7 +109,7 @@ pub trait Below: Send + Sync {
     }
     /// The pages behind `id`, or before it, that one request brings along with it, the nearest first, at most `max`. None where each
     /// page is a request of its own.
-    fn ahead(&self, id: PageId, max: usize, way: Way) -> Vec<PageId> {
+    fn ahead(&self, id: PageId, max: usize, way: ScanDirection) -> Vec<PageId> {
         let _ = (id, max, way);
         Vec::new()
     }
@@ -135,13 +135,13 @@ pub trait Below: Send + Sync {
         next.page - one.page <= gap
     }
     /// What there is of the page. Does no I/O.
-    fn held(&self, id: PageId) -> Held {
+    fn held(&self, id: PageId) -> ImageBelow {
         let _ = id;
-        Held::InSlot
+        ImageBelow::InSlot
     }
     /// Whether the page comes from the object store if it is fetched now, as far as can be told. Does no I/O.
     fn is_far(&self, id: PageId) -> bool {
-        self.held(id) == Held::InObject
+        self.held(id) == ImageBelow::InObject
     }
     /// The page that was fetched with a first change is known dirty now.
     fn admitted(&self, id: PageId) {

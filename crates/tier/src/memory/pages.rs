@@ -16,7 +16,7 @@ use crate::memory::lower_tiers::{Below, ReadError};
 use crate::memory::mtr::{Mtr, MtrError};
 use crate::memory::pool::frame_hint::LastSeen;
 use crate::memory::pool::scans::Stretch;
-use crate::memory::pool::{Access, Front, Lookup, Pool, Way};
+use crate::memory::pool::{Access, Front, Lookup, Pool, ScanDirection};
 use crate::page::{Glsn, PAGE_SIZE, PageId, PageRef, SpaceId};
 use crate::redo::{LogError, LsnRange, Redo, Urgency};
 use crate::sync::RawLatch as _;
@@ -34,7 +34,7 @@ const FRONT_TRIES: u32 = 8;
 const FRONT_REST: Nanos = 1_000_000;
 
 /// Whether new pages will find a place below when they are flushed.
-pub trait Room: Send + Sync {
+pub trait SlotAdmission: Send + Sync {
     /// Waits, bounded, until so many more pages of the space have; no latch is held.
     fn admit(&self, pages: usize, space: SpaceId) -> Result<(), NoRoom>;
     /// Pages were freed, in a mini-transaction whose range ended at `end`: nothing of them is needed any more. May wait for log
@@ -68,7 +68,7 @@ pub enum NoRoom {
 pub struct Pages {
     pool: Arc<Pool>,
     redo: Arc<dyn Redo>,
-    room: OnceLock<Arc<dyn Room>>,
+    room: OnceLock<Arc<dyn SlotAdmission>>,
     visits: Visits,
 }
 
@@ -102,7 +102,7 @@ impl Pages {
     }
 
     /// Set once, before pages are made that have to be asked for.
-    pub fn set_room(&self, room: Arc<dyn Room>) {
+    pub fn set_room(&self, room: Arc<dyn SlotAdmission>) {
         assert!(self.room.set(room).is_ok(), "the room is set twice");
     }
 
@@ -194,7 +194,7 @@ impl Pages {
 
     /// Has a prefetcher fetch the page, if it can. False: too much is asked for already. Does no I/O.
     pub fn fetch_soon(&self, id: PageId) -> bool {
-        self.pool.scans.ask(Stretch { from: id, count: 1, way: Way::Up })
+        self.pool.scans.ask(Stretch { from: id, count: 1, way: ScanDirection::Up })
     }
 
     /// Whether the page is neither in memory nor in a slot, nor on flash as it seems, but in the object store. Does no I/O.

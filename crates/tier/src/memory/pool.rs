@@ -36,7 +36,7 @@ mod sample;
 pub(crate) mod scans;
 mod table;
 
-pub use access::{Access, Way};
+pub use access::{Access, ScanDirection};
 pub use counts::{PoolCounters, Reads};
 pub use dirty::DirtyCopy;
 pub use dirty::dirty_limit;
@@ -48,7 +48,7 @@ pub(crate) use resize::Front;
 pub use resize::{PoolLeft, ResizeError};
 
 use crate::limits::by_space::{BySpace, PageReads};
-use crate::memory::frame::{Arena, Frame, FrameNo, State};
+use crate::memory::frame::{Arena, Frame, FrameNo, FrameState};
 use crate::memory::lower_tiers::{Below, ReadError};
 use crate::memory::queues::Queues;
 use crate::page::{Glsn, PAGE_SIZE, PageId, SpaceId};
@@ -258,11 +258,11 @@ impl Pool {
         let _moves = self.moves.lock();
         for no in (0..self.arena.made() as u32).map(FrameNo) {
             let frame = self.frame(no);
-            if frame.state() == State::Free || frame.id().space != space {
+            if frame.state() == FrameState::Free || frame.id().space != space {
                 continue;
             }
             if !frame.try_claim() {
-                pinned += usize::from(frame.state() != State::Free);
+                pinned += usize::from(frame.state() != FrameState::Free);
                 continue;
             }
             let id = frame.id();

@@ -21,7 +21,7 @@ const STALE_MIN: usize = 64;
 const PERIODS: usize = 32;
 
 /// What the pool reports about a frame when its turn comes.
-pub(crate) struct Look {
+pub(crate) struct FrameReport {
     /// The entry belongs to a page that has left the frame.
     pub stale: bool,
     pub accesses: u8,
@@ -31,7 +31,7 @@ pub(crate) struct Look {
 
 /// The queue that a page enters when it comes into memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
+pub(crate) enum EntryQueue {
     First,
     Old,
 }
@@ -80,10 +80,10 @@ impl Queues {
         (self.arrivals / self.period) as u32
     }
 
-    pub fn push(&mut self, no: FrameNo, turn: u32, place: Place) {
+    pub fn push(&mut self, no: FrameNo, turn: u32, place: EntryQueue) {
         match place {
-            Place::First => self.first.push_back((no, turn)),
-            Place::Old => self.push_old(no, turn),
+            EntryQueue::First => self.first.push_back((no, turn)),
+            EntryQueue::Old => self.push_old(no, turn),
         }
     }
 
@@ -119,7 +119,7 @@ impl Queues {
 
     /// Removes the next victim from the queues and returns it. Looks at each queued page at most once; those that stay are
     /// requeued.
-    pub fn next_victim(&mut self, look: impl Fn(FrameNo, u32) -> Look) -> Option<FrameNo> {
+    pub fn next_victim(&mut self, look: impl Fn(FrameNo, u32) -> FrameReport) -> Option<FrameNo> {
         while let Some((no, turn)) = self.first.pop_front() {
             let seen = look(no, turn);
             if !seen.stale && seen.accesses == 0 && seen.evictable {
@@ -163,7 +163,7 @@ impl Queues {
 
     /// A victim from `young`, sparing pages in use once: `old` is full of pages that cannot be evicted, such as dirty ones that
     /// cannot be flushed now.
-    fn victim_of_young(&mut self, look: &impl Fn(FrameNo, u32) -> Look) -> Option<FrameNo> {
+    fn victim_of_young(&mut self, look: &impl Fn(FrameNo, u32) -> FrameReport) -> Option<FrameNo> {
         for _ in 0..(2 * self.young.len()).min(2 * SKIPS_MAX) {
             let (no, turn) = self.young.pop_front()?;
             let seen = look(no, turn);
@@ -183,7 +183,7 @@ impl Queues {
     }
 
     /// Moves up to `count` pages from the end of `young` to `old`, sparing pages in use once.
-    fn shrink_young(&mut self, look: &impl Fn(FrameNo, u32) -> Look, count: usize) {
+    fn shrink_young(&mut self, look: &impl Fn(FrameNo, u32) -> FrameReport, count: usize) {
         let mut moved = 0;
         for _ in 0..2 * self.young.len() {
             if moved == count {
@@ -212,7 +212,7 @@ mod tests {
 
     /// As the pool does it: a cooled page has no accesses any more.
     fn victim(queues: &mut Queues, dirty: &HashSet<u32>, accesses: &RefCell<Vec<u8>>) -> Option<u32> {
-        let victim = queues.next_victim(|no, _| Look {
+        let victim = queues.next_victim(|no, _| FrameReport {
             stale: false,
             accesses: accesses.borrow()[no.0 as usize],
             evictable: !dirty.contains(&no.0),
@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn pages_queued_to_leave_first_do_so_unless_they_were_used() {
         let mut queues = Queues::new(8);
-        let place = |no: u32| if no.is_multiple_of(2) { Place::First } else { Place::Old };
+        let place = |no: u32| if no.is_multiple_of(2) { EntryQueue::First } else { EntryQueue::Old };
         (0..8).for_each(|no| queues.push(FrameNo(no), 0, place(no)));
         // Used, and changed.
         let accesses = RefCell::new(vec![0, 0, 1, 0, 0, 0, 0, 0]);
@@ -247,12 +247,12 @@ mod tests {
                 _ => queues.push(
                     FrameNo(turn % 4),
                     turn,
-                    if turn % 3 == 0 { Place::First } else { Place::Old },
+                    if turn % 3 == 0 { EntryQueue::First } else { EntryQueue::Old },
                 ),
             }
             assert!(queues.entries() < 200, "{} entries", queues.entries());
         }
-        let look = |no: FrameNo, _| Look { stale: no.0 < 4, accesses: 0, evictable: true };
+        let look = |no: FrameNo, _| FrameReport { stale: no.0 < 4, accesses: 0, evictable: true };
         let left: Vec<_> = std::iter::from_fn(|| queues.next_victim(look)).map(|no| no.0).collect();
         assert_eq!(left, [4, 5, 6, 7]);
     }

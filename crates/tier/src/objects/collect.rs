@@ -90,7 +90,7 @@ pub struct Scrubbed {
     pub strangers: u64,
 }
 
-struct State {
+struct CollectState {
     pending: VecDeque<ObjectKey>,
     /// The store is to be listed for objects that were put and never published.
     scrub: bool,
@@ -110,7 +110,7 @@ pub struct Collector {
     objects: Arc<Objects>,
     fence: Arc<Fence>,
     snapshots: Arc<dyn Snapshots>,
-    state: Mutex<State, { Mutexes::Objects as u8 }>,
+    state: Mutex<CollectState, { Mutexes::Objects as u8 }>,
     /// There may be something to delete.
     wanted: Arc<Event>,
     /// Batches that are being deleted, and the end of one.
@@ -138,7 +138,7 @@ impl Collector {
         fence: Arc<Fence>,
         snapshots: Arc<dyn Snapshots>,
     ) -> Collector {
-        let state = State {
+        let state = CollectState {
             pending: VecDeque::new(),
             scrub: false,
             hurry_at: None,
@@ -296,7 +296,7 @@ impl Collector {
     /// After an attempt: a rest if it failed, longer each time.
     fn ended(
         &self,
-        mut state: MutexGuard<'_, State, { Mutexes::Objects as u8 }>,
+        mut state: MutexGuard<'_, CollectState, { Mutexes::Objects as u8 }>,
         now: Nanos,
         result: Result<(), CollectError>,
     ) -> Step {

@@ -67,7 +67,7 @@ pub struct Writer {
 
 /// The content of the epoch object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Held {
+pub struct EpochContent {
     pub writer: Writer,
     /// Incremented while the writer publishes and deletes.
     pub mark: u32,
@@ -84,7 +84,7 @@ pub struct Taker {
 }
 
 impl Taker {
-    fn is(&self, held: &Held) -> bool {
+    fn is(&self, held: &EpochContent) -> bool {
         let writer = &held.writer;
         let same = match self.nonce {
             0 => writer.epoch <= self.epoch,
@@ -203,11 +203,11 @@ impl FenceError {
 impl Writer {
     /// With the writer's initial mark.
     pub fn taker(&self) -> Taker {
-        Held { writer: *self, mark: 0 }.taker()
+        EpochContent { writer: *self, mark: 0 }.taker()
     }
 }
 
-impl Held {
+impl EpochContent {
     fn taker(&self) -> Taker {
         Taker { epoch: self.writer.epoch, nonce: self.writer.nonce, mark: self.mark }
     }
@@ -227,7 +227,7 @@ impl Held {
     }
 
     /// Accepts any bytes.
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Held, &'static str> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<EpochContent, &'static str> {
         let Ok(b) = <[u8; LEN]>::try_from(bytes) else { return Err("its length is wrong") };
         let u32_at = |i: usize| u32::from_le_bytes([b[i], b[i + 1], b[i + 2], b[i + 3]]);
         let u64_at = |i: usize| u64::from(u32_at(i)) | u64::from(u32_at(i + 4)) << 32;
@@ -243,13 +243,13 @@ impl Held {
         }
         let writer =
             Writer { instance: u128_at(16), lineage: u128_at(32), nonce: u64_at(48), epoch: u32_at(56) };
-        let held = Held { writer, mark: u32_at(60) };
+        let held = EpochContent { writer, mark: u32_at(60) };
         if held.encode() != b { Err("it has bytes that nobody writes") } else { Ok(held) }
     }
 }
 
 #[derive(Clone)]
-enum State {
+enum FenceState {
     Untaken,
     Taken {
         mark: u32,
@@ -263,7 +263,7 @@ enum State {
 }
 
 /// What to do about the epoch object found.
-enum Turn {
+enum EpochAction {
     Put,
     /// It is as it should be.
     Done,
@@ -277,14 +277,14 @@ pub struct Fence {
     takers: Arc<dyn Takers>,
     /// As at the open.
     known: Vec<Taker>,
-    state: Mutex<State, { Mutexes::Fence as u8 }>,
+    state: Mutex<FenceState, { Mutexes::Fence as u8 }>,
 }
 
 impl Fence {
     /// Touches nothing yet. `bound`: the instance has taken a store before, or its map names objects.
     pub fn new(store: Arc<dyn ObjectStore>, writer: Writer, bound: bool, takers: Arc<dyn Takers>) -> Fence {
         let known = takers.known();
-        Fence { store, writer, bound, takers, known, state: Mutex::new(State::Untaken) }
+        Fence { store, writer, bound, takers, known, state: Mutex::new(FenceState::Untaken) }
     }
 
     pub fn writer(&self) -> Writer {
@@ -294,7 +294,7 @@ impl Fence {
     /// Why nothing is published any more, if that is so.
     pub fn lost(&self) -> Option<FenceError> {
         match &*self.state.lock() {
-            State::Lost(error) => Some(error.clone()),
+            FenceState::Lost(error) => Some(error.clone()),
             _ => None,
         }
     }
@@ -302,9 +302,9 @@ impl Fence {
     /// Ensures that the store is ours to write to. The store is contacted once; later calls answer from memory.
     pub fn take(&self) -> Result<(), FenceError> {
         match &*self.state.lock() {
-            State::Taken { .. } => return Ok(()),
-            State::Lost(error) => return Err(error.clone()),
-            State::Untaken => {}
+            FenceState::Taken { .. } => return Ok(()),
+            FenceState::Lost(error) => return Err(error.clone()),
+            FenceState::Untaken => {}
         }
         let result = self.try_take();
         self.note(result)
@@ -315,14 +315,14 @@ impl Fence {
     pub fn keep_up(&self, now: Nanos) -> Result<(), FenceError> {
         self.take()?;
         let next = match &mut *self.state.lock() {
-            State::Taken { mark, at, moving } if !*moving && now >= at.saturating_add(MARK_EVERY) => {
+            FenceState::Taken { mark, at, moving } if !*moving && now >= at.saturating_add(MARK_EVERY) => {
                 *moving = true;
                 mark.saturating_add(1)
             }
             _ => return Ok(()),
         };
         let result = if crate::planted::MARK_STANDS.on() { Ok(()) } else { self.move_mark(next) };
-        if let State::Taken { mark, at, moving } = &mut *self.state.lock() {
+        if let FenceState::Taken { mark, at, moving } = &mut *self.state.lock() {
             *moving = false;
             if result.is_ok() {
                 (*mark, *at) = (next, now);
@@ -333,15 +333,15 @@ impl Fence {
 
     /// First on the volume, then in the store.
     fn move_mark(&self, mark: u32) -> Result<(), FenceError> {
-        let mine = Held { writer: self.writer, mark };
+        let mine = EpochContent { writer: self.writer, mark };
         let mut takers = self.takers.known();
         takers.retain(|taker| !taker.is_same(&mine.taker()));
         takers.push(mine.taker());
         self.note_takers(&takers)?;
         self.put(&mine, &|found| match found {
             Some(found) if found.writer != self.writer => Err(self.fenced(found.writer)),
-            Some(found) if found.mark >= mark => Ok(Turn::Done),
-            Some(_) => Ok(Turn::Put),
+            Some(found) if found.mark >= mark => Ok(EpochAction::Done),
+            Some(_) => Ok(EpochAction::Put),
             None => Err(FenceError::Empty { store: self.store.describe() }),
         })
     }
@@ -354,7 +354,7 @@ impl Fence {
             Err(StoreError::Absent { .. }) => Err(FenceError::Empty { store: self.store.describe() }),
             Err(error) => return Err(error.into()),
         };
-        let is_mine = |found: Held| match found.writer == self.writer {
+        let is_mine = |found: EpochContent| match found.writer == self.writer {
             true => Ok(()),
             false => Err(self.fenced(found.writer)),
         };
@@ -363,7 +363,7 @@ impl Fence {
 
     /// The present writer of the store, without taking it; None: no instance has ever taken it. For inspecting a stopped
     /// instance: an error for which [`FenceError::is_final`] holds says that the store is not this instance's.
-    pub fn look(&self) -> Result<Option<Held>, FenceError> {
+    pub fn look(&self) -> Result<Option<EpochContent>, FenceError> {
         match self.store.get(Purpose::Epoch, KEY) {
             Ok((bytes, _)) => self.read(&bytes).map(Some),
             Err(StoreError::Absent { .. }) if self.bound => {
@@ -375,13 +375,13 @@ impl Fence {
     }
 
     /// Whether the writer is one of this volume: this one, or one before it.
-    pub fn knows(&self, found: &Held) -> bool {
+    pub fn knows(&self, found: &EpochContent) -> bool {
         found.writer == self.writer || self.known.iter().any(|taker| taker.is(found))
     }
 
     /// Records that we are about to take the store, in which `found` was. If two threads do this at once, one known taker too
     /// many may be recorded, which is harmless.
-    fn note_intention(&self, found: Option<&Held>) -> Result<(), FenceError> {
+    fn note_intention(&self, found: Option<&EpochContent>) -> Result<(), FenceError> {
         let mut takers = match found {
             // None of them can take it any more: they intended to take it from an earlier writer.
             Some(found) if !self.known.first().is_some_and(|first| first.is(found)) => vec![found.taker()],
@@ -405,10 +405,10 @@ impl Fence {
     fn note(&self, result: Result<(), FenceError>) -> Result<(), FenceError> {
         let mut state = self.state.lock();
         match &result {
-            Ok(()) if matches!(*state, State::Untaken) => {
-                *state = State::Taken { mark: 0, at: 0, moving: false };
+            Ok(()) if matches!(*state, FenceState::Untaken) => {
+                *state = FenceState::Taken { mark: 0, at: 0, moving: false };
             }
-            Err(error) if error.is_final() => *state = State::Lost(error.clone()),
+            Err(error) if error.is_final() => *state = FenceState::Lost(error.clone()),
             _ => {}
         }
         result
@@ -419,9 +419,10 @@ impl Fence {
     }
 
     /// The content of the epoch object, if the store is this instance's.
-    fn read(&self, bytes: &[u8]) -> Result<Held, FenceError> {
+    fn read(&self, bytes: &[u8]) -> Result<EpochContent, FenceError> {
         let store = self.store.describe();
-        let found = Held::decode(bytes).map_err(|what| FenceError::Corrupt { store: store.clone(), what })?;
+        let found =
+            EpochContent::decode(bytes).map_err(|what| FenceError::Corrupt { store: store.clone(), what })?;
         let (writer, mine) = (found.writer, self.writer);
         if writer.instance != mine.instance {
             return Err(FenceError::OtherInstance { store, found: writer.instance, mine: mine.instance });
@@ -433,15 +434,15 @@ impl Fence {
     }
 
     fn try_take(&self) -> Result<(), FenceError> {
-        self.put(&Held { writer: self.writer, mark: 0 }, &|found| {
+        self.put(&EpochContent { writer: self.writer, mark: 0 }, &|found| {
             let Some(found) = found else {
                 if self.bound {
                     return Err(FenceError::Empty { store: self.store.describe() });
                 }
-                return self.note_intention(None).map(|()| Turn::Put);
+                return self.note_intention(None).map(|()| EpochAction::Put);
             };
             if found.writer == self.writer {
-                return Ok(Turn::Done); // the reply was lost, the effect was not
+                return Ok(EpochAction::Done); // the reply was lost, the effect was not
             }
             if !self.knows(found) && !crate::planted::PASSED_IGNORED.on() {
                 let (store, mine) = (self.store.describe(), self.writer.epoch);
@@ -450,15 +451,15 @@ impl Fence {
             if found.writer.epoch >= self.writer.epoch {
                 return Err(self.fenced(found.writer));
             }
-            self.note_intention(Some(found)).map(|()| Turn::Put)
+            self.note_intention(Some(found)).map(|()| EpochAction::Put)
         })
     }
 
     /// Replaces the existing epoch object, as `turn` decides for it.
     fn put(
         &self,
-        held: &Held,
-        turn: &dyn Fn(Option<&Held>) -> Result<Turn, FenceError>,
+        held: &EpochContent,
+        turn: &dyn Fn(Option<&EpochContent>) -> Result<EpochAction, FenceError>,
     ) -> Result<(), FenceError> {
         let body = held.encode();
         let mut last = None;
@@ -468,7 +469,7 @@ impl Fence {
                 Err(StoreError::Absent { .. }) => (None, None),
                 Err(error) => return Err(error.into()),
             };
-            if let Turn::Done = turn(found.as_ref())? {
+            if let EpochAction::Done = turn(found.as_ref())? {
                 return Ok(());
             }
             let put = match &version {

@@ -20,7 +20,7 @@ use crate::address::{InObject, OBJECT_HEADER as HEADER, ObjectKey};
 use crate::limits::by_space::{BySpace, StoreCounts, add};
 use crate::objects::fence;
 use crate::page::{BadBody, BadImage, PAGE_SIZE, Tag};
-use coalesce::{Coalescer, Turn};
+use coalesce::{Coalescer, FetchTurn};
 use codec::{Codec, Codecs, Packer};
 use format::{BadObject, Header};
 use hashbrown::HashMap;
@@ -382,11 +382,11 @@ impl PageObjects for Objects {
     fn read_page(&self, at: &InObject, image: &mut [u8]) -> Result<(), BodyError> {
         let _reading = self.reading(at.key);
         let flight = match self.coalescer.as_ref().map(|coalescer| coalescer.turn(at)) {
-            Some(Turn::Come(span)) => {
+            Some(FetchTurn::Come(span)) => {
                 add(&self.counters.coalesced, 1);
                 return Ok(self.packer.unpack(span.body(at), image)?);
             }
-            Some(Turn::Go(flight)) => Some(flight),
+            Some(FetchTurn::Go(flight)) => Some(flight),
             None => None,
         };
         if let Some((from, to)) = flight.as_ref().and_then(|flight| flight.range(at))

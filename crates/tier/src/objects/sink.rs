@@ -42,7 +42,7 @@ use mover::Mover;
 pub use mover::Sunk;
 use policy::{Ages, Reason};
 use rate::Rate;
-use room::Room;
+use room::SinkMemory;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -74,7 +74,7 @@ pub const MEMORY_MIN: usize = 2 * mover::BLOCK_BYTES;
 /// The most that is of use.
 pub const MEMORY_MAX: usize = WORKERS_MAX * MEMORY_MIN;
 /// A block waits for the store and the log most of the time, and then takes what it was packed to: a worker for so many bytes.
-/// `Room` sees to it that they don't take more together, whatever they are packed to.
+/// `SinkMemory` sees to it that they don't take more together, whatever they are packed to.
 const BYTES_A_WORKER: usize = mover::BLOCK_BYTES / 4;
 const WORKERS_MAX: usize = 16;
 
@@ -217,7 +217,7 @@ pub struct SinkStatus {
     pub fenced: Option<String>,
 }
 
-struct State {
+struct SinkState {
     plan: VecDeque<BlockId>,
     reason: Reason,
     in_flight: HashSet<BlockId>,
@@ -259,7 +259,7 @@ pub struct SinkParts {
 pub struct Sinker {
     world: World,
     mover: Mover,
-    state: Mutex<State, { Mutexes::Sink as u8 }>,
+    state: Mutex<SinkState, { Mutexes::Sink as u8 }>,
     /// Blocks go only for want of slots.
     room_only: AtomicBool,
     /// Blocks that are written again and again wait.
@@ -286,7 +286,7 @@ impl Sinker {
             collector,
         } = parts;
         let sched = world.sched.clone();
-        let room = Room::new(sched.clone(), settings.memory.max(MEMORY_MIN));
+        let room = SinkMemory::new(sched.clone(), settings.memory.max(MEMORY_MIN));
         let repaired = AtomicU64::new(0);
         let mover = Mover {
             map,
@@ -306,7 +306,7 @@ impl Sinker {
         Sinker {
             world,
             mover,
-            state: Mutex::new(State {
+            state: Mutex::new(SinkState {
                 plan: VecDeque::new(),
                 reason: Reason::Cooled,
                 in_flight: HashSet::new(),

@@ -9,7 +9,7 @@ use crate::address::Slot;
 use crate::address::Tier;
 use crate::address::{Home, InObject, Located};
 use crate::memory::lower_tiers::{Below, Fetched, ReadError};
-use crate::memory::pool::Way;
+use crate::memory::pool::ScanDirection;
 use crate::page::{self, BLOCK_PAGES, PageId, Tag};
 use std::sync::atomic::Ordering;
 
@@ -36,7 +36,7 @@ fn same_place(one: &Home, other: &Home) -> bool {
 
 /// Where a page is that memory lacks. What is in one place of a block comes with one request.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum PageSource {
     Flash,
     Slot,
     /// The slot that it left when it sank to this object.
@@ -45,13 +45,13 @@ enum Place {
 }
 
 impl Path {
-    fn place(&self, id: PageId, home: &Home) -> Place {
+    fn place(&self, id: PageId, home: &Home) -> PageSource {
         let object = home.object.map(|at| at.key);
         match home.slot {
-            _ if self.on_flash(id) => Place::Flash,
-            Some(_) => Place::Slot,
-            None if self.map.clean_copy(id, home.tag).is_some() => Place::CleanCopy(object),
-            None => Place::Object(object),
+            _ if self.on_flash(id) => PageSource::Flash,
+            Some(_) => PageSource::Slot,
+            None if self.map.clean_copy(id, home.tag).is_some() => PageSource::CleanCopy(object),
+            None => PageSource::Object(object),
         }
     }
 
@@ -89,7 +89,7 @@ impl Path {
     /// The pages of the block behind `id`, or before it, that are where it is, the nearest first. On flash: those among the next few. Below: up to the first that is not.
     /// Those that are on flash as well come from there with each other, and do not end the run, nor do those of the block's other
     /// object, which come with each other likewise.
-    pub(super) fn pages_ahead(&self, id: PageId, max: usize, way: Way) -> Vec<PageId> {
+    pub(super) fn pages_ahead(&self, id: PageId, max: usize, way: ScanDirection) -> Vec<PageId> {
         let block = self.map.block(id.block());
         let home = |i: usize| block.homes.get(i).copied().flatten();
         let Some(first) = home(id.in_block()) else { return Vec::new() };
@@ -100,8 +100,8 @@ impl Path {
             None => max,
         };
         let at = id.in_block();
-        let place = |n: usize| if way == Way::Up { at + n } else { at - n };
-        let there = if way == Way::Up { BLOCK_PAGES as usize - 1 - at } else { at };
+        let place = |n: usize| if way == ScanDirection::Up { at + n } else { at - n };
+        let there = if way == ScanDirection::Up { BLOCK_PAGES as usize - 1 - at } else { at };
         (1..=there.min(max))
             .map(place)
             .take_while(|i| home(*i).is_some_and(|home| near || same_tier(&first, &home)))

@@ -32,12 +32,12 @@ pub(super) struct Limits {
 #[derive(Default)]
 struct Turns {
     /// One entry for each page that is waited for.
-    pages: HashMap<PageId, Turn>,
+    pages: HashMap<PageId, TokenTurn>,
     last: TurnNo,
 }
 
 /// Tokens for one page from one tier.
-struct Turn {
+struct TokenTurn {
     no: TurnNo,
     table: Arc<Table>,
     tier: Tier,
@@ -100,7 +100,7 @@ impl Path {
         let Some(tier) = self.expected(id).filter(|tier| table.limits(*tier)) else { return 0 };
         let wait = table.take(tier, now, 1, PAGE);
         turns.last += 1;
-        let turn = Turn { no: turns.last, table, tier, at: now.saturating_add(wait), readers: 1 };
+        let turn = TokenTurn { no: turns.last, table, tier, at: now.saturating_add(wait), readers: 1 };
         *mine = Some(turn.no);
         if let Some(changed) = turns.pages.insert(id, turn) {
             changed.give_back();
@@ -143,7 +143,7 @@ impl Path {
     }
 }
 
-impl Turn {
+impl TokenTurn {
     fn give_back(self) {
         self.table.give_back(self.tier, 1, PAGE);
     }

@@ -3,7 +3,7 @@
 //! if flash has failed. CloudJump III §4.1.2 calls it single-write.
 //!
 //! There is no log record, no map record, no sync, no recovery: the next start removes the file. So a page keeps its slot for
-//! life and is written in place. This file has the three substitutes: [`Unlogged`] for the log, [`Room`] for the object buffer's
+//! life and is written in place. This file has the three substitutes: [`Unlogged`] for the log, [`SpillRoom`] for the object buffer's
 //! slots, [`Spill`] for map, slab and flash.
 //!
 //! Only the flusher writes, and takes slots. A page is read only while it is not in memory, and written only while it is: so no
@@ -21,7 +21,7 @@ use crate::memory::pool::Pool;
 use crate::page::{self, Glsn, PAGE_SIZE, PageId, SpaceId, TEMPORARY_GLSN, Tag};
 use crate::planted;
 use crate::redo::{LogError, LogRoom, LsnRange, PageRedo, Redo, Urgency};
-use files::Place;
+use files::SpillFile;
 use slots::{Home, Slot, Slots};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -63,7 +63,7 @@ pub struct Spill {
     /// Held, shared, by a reader from the look-up of the page's slot to the end of the read.
     reading: RwLock<(), { RwLocks::Temporary as u8 }>,
     /// Flash, if the instance has it, and the volume.
-    files: Mutex<Vec<Place>, { Mutexes::Temporary as u8 }>,
+    files: Mutex<Vec<SpillFile>, { Mutexes::Temporary as u8 }>,
     /// Flash has failed, or there is none: new slots are on the volume. Changed with `slots` locked, because slot numbers belong
     /// to one tier's file.
     on_volume: AtomicBool,
@@ -86,7 +86,7 @@ pub fn remove_left(flash: Option<&dyn Disk>, volume: &dyn Disk) -> Result<(), Di
 impl Spill {
     /// `max` bounds the number of temporary pages.
     pub fn new(flash: Option<Arc<dyn Disk>>, volume: Arc<dyn Disk>, max: u64) -> Spill {
-        let place = |disk, tier| Place { disk, tier, file: None, grown: 0 };
+        let place = |disk, tier| SpillFile { disk, tier, file: None, grown: 0 };
         let on_volume = flash.is_none();
         let files = flash.map(|disk| place(disk, Tier::Flash)).into_iter();
         Spill {
@@ -346,12 +346,12 @@ impl Redo for Unlogged {
 
 /// The substitute for slots of the object buffer: bounds the number of temporary pages, and reserves space on the device for
 /// pages that memory may not hold before they are created, so that a full device fails here and not during a flush.
-pub struct Room {
+pub struct SpillRoom {
     pub pool: Arc<Pool>,
     pub spill: Arc<Spill>,
 }
 
-impl pages::Room for Room {
+impl pages::SlotAdmission for SpillRoom {
     fn admit(&self, pages: usize, _: SpaceId) -> Result<(), NoRoom> {
         let (spill, there) = (&self.spill, self.pool.unspilled() as u64 + self.spill.used());
         let wanted = there + pages as u64;

@@ -20,14 +20,14 @@ struct OwnedEntry {
     value: Vec<u8>,
 }
 
-struct Kept {
+struct EarlyRows {
     key: Vec<u8>,
     row: Vec<u8>,
     spans: Vec<Span>,
     entries: Vec<OwnedEntry>,
 }
 
-impl Kept {
+impl EarlyRows {
     fn row(&self) -> Row<'_> {
         Row { bytes: &self.row, spans: &self.spans }
     }
@@ -47,7 +47,7 @@ impl Kept {
 
 #[derive(Default)]
 pub(super) struct Early {
-    rows: Vec<Kept>,
+    rows: Vec<EarlyRows>,
     bytes: usize,
     /// What must not come twice: the index, and what of a key is unique.
     taken: HashSet<(usize, Vec<u8>)>,
@@ -77,7 +77,7 @@ impl Early {
         };
         let entries = entries.iter().map(owned).collect();
         let (key, row, spans) = (key.to_vec(), row.bytes.to_vec(), row.spans.to_vec());
-        self.rows.push(Kept { key, row, spans, entries });
+        self.rows.push(EarlyRows { key, row, spans, entries });
         Ok(true)
     }
 }

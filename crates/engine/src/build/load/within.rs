@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// One tree in the end.
-struct Part {
+struct LoadPart {
     filling: Option<Filling>,
     /// What was built: of all, or of what came in order before the sort's.
     whole: Option<Whole<Arc<Tree>>>,
@@ -29,11 +29,11 @@ struct Part {
     sorted: Sorted,
 }
 
-impl Part {
-    fn of(mut stage: Stage, steps: &mut Steps<'_>) -> Result<Part> {
+impl LoadPart {
+    fn of(mut stage: Stage, steps: &mut Steps<'_>) -> Result<LoadPart> {
         let sorted = stage.take_sort().finish(&mut || steps.look())?;
         let whole = stage.bulk.take().map(|bulk| bulk.complete()).transpose()?;
-        Ok(Part { filling: stage.filling.take(), whole, is_in_whole: false, sorted })
+        Ok(LoadPart { filling: stage.filling.take(), whole, is_in_whole: false, sorted })
     }
 
     /// The value at a key of the rows, before they are in the table.
@@ -87,13 +87,13 @@ impl Load {
             }
             _ => self.builds()?,
         };
-        let mut parts: Vec<Part> = Vec::new();
+        let mut parts: Vec<LoadPart> = Vec::new();
         let done = (|| {
             for index in 0..self.stages.len() {
                 let stage = self.stages.remove(0);
                 let part = match builds {
                     true => self.build(index, stage, &mut parts, steps)?,
-                    false => Part::of(stage, steps)?,
+                    false => LoadPart::of(stage, steps)?,
                 };
                 parts.push(part);
             }
@@ -123,11 +123,11 @@ impl Load {
         &mut self,
         index: usize,
         mut stage: Stage,
-        parts: &mut [Part],
+        parts: &mut [LoadPart],
         steps: &mut Steps<'_>,
-    ) -> Result<Part> {
+    ) -> Result<LoadPart> {
         if stage.bulk.is_some() {
-            return Part::of(stage, steps);
+            return LoadPart::of(stage, steps);
         }
         let mut sorted = stage.take_sort().finish(&mut || steps.look())?;
         stage.begin()?;
@@ -140,7 +140,7 @@ impl Load {
         let failed = match built {
             Ok(()) => match stage.bulk.take().map(|bulk| bulk.complete()).transpose() {
                 Ok(whole) => {
-                    return Ok(Part { filling: stage.filling.take(), whole, is_in_whole: true, sorted });
+                    return Ok(LoadPart { filling: stage.filling.take(), whole, is_in_whole: true, sorted });
                 }
                 Err(error) => error,
             },
@@ -154,7 +154,7 @@ impl Load {
         Err(failed)
     }
 
-    fn note_twice(&mut self, index: usize, twice: Twice, parts: &mut [Part]) -> Result<()> {
+    fn note_twice(&mut self, index: usize, twice: Twice, parts: &mut [LoadPart]) -> Result<()> {
         let Some((key, value)) = twice else { return Ok(()) };
         let mut rows = parts.first_mut();
         self.note_duplicate(index, &key, &value, &mut |key| match &mut rows {
@@ -164,7 +164,7 @@ impl Load {
     }
 
     /// Makes the trees the table's. False: it is not empty any more.
-    fn publish(&self, parts: &[Part]) -> Result<bool> {
+    fn publish(&self, parts: &[LoadPart]) -> Result<bool> {
         let Maker { table, owner, .. } = &*self.maker;
         let published = owner.while_empty(table, || {
             for part in parts {
@@ -181,7 +181,7 @@ impl Load {
     }
 
     /// Inserts what is in no tree yet, one by one; unless the trees are published, what is in them, too.
-    fn insert(&mut self, parts: &mut [Part], published: bool, steps: &mut Steps<'_>) -> Result<()> {
+    fn insert(&mut self, parts: &mut [LoadPart], published: bool, steps: &mut Steps<'_>) -> Result<()> {
         let Maker { table, owner, .. } = &*self.maker.clone();
         for index in 0..parts.len() {
             let part = &mut parts[index];

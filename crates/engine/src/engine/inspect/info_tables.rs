@@ -31,7 +31,7 @@ pub enum Value {
 
 /// What is known of one space, or of several together. Pages and bytes are of now, the rest is since the start.
 #[derive(Clone, Copy, Default, PartialEq, Debug)]
-pub struct Seen {
+pub struct SpaceReport {
     pub pages_memory: u64,
     pub pages_flash: u64,
     pub pages_volume: u64,
@@ -76,8 +76,8 @@ const fn bytes(pages: u64) -> u64 {
     pages * PAGE_SIZE as u64
 }
 
-impl Seen {
-    pub fn add(&mut self, other: &Seen) {
+impl SpaceReport {
+    pub fn add(&mut self, other: &SpaceReport) {
         let reads = &mut self.reads;
         for (sum, more) in [
             (&mut self.pages_memory, other.pages_memory),
@@ -167,7 +167,7 @@ pub fn lately(core: &Core) -> f64 {
 }
 
 /// What is known of each space, in the order of `spaces`.
-pub fn by_index(core: &Core, spaces: &[SpaceInfo]) -> Vec<Seen> {
+pub fn by_index(core: &Core, spaces: &[SpaceInfo]) -> Vec<SpaceReport> {
     let s = &core.storage;
     let ids: Vec<SpaceId> = spaces.iter().map(|info| SpaceId(info.space)).collect();
     let mut reads = s.pages.pool().reads_by_space(&ids);
@@ -176,14 +176,14 @@ pub fn by_index(core: &Core, spaces: &[SpaceInfo]) -> Vec<Seen> {
     let now = s.world.clock.now();
     let one = |info: &SpaceInfo| {
         let id = SpaceId(info.space);
-        let mut seen = Seen {
+        let mut seen = SpaceReport {
             pages_memory: info.memory,
             pages_flash: info.flash,
             pages_volume: info.volume,
             pages_object: info.object,
             bytes_object: counts.get(&id).map_or(0, |counts| counts.object_bytes),
             reads: reads.remove(&id).unwrap_or_default(),
-            ..Seen::default()
+            ..SpaceReport::default()
         };
         if let Some(flash) = s.bpe.as_ref().and_then(|bpe| bpe.by_space.get(id)) {
             seen.flash_admitted = get(&flash.admitted);
@@ -271,7 +271,7 @@ pub fn rows(core: &Core, spaces: &[SpaceInfo], name: &str) -> Option<Vec<Vec<Val
     let (prices, seconds) = (&core.config.prices, lately(core));
     Some(match name {
         "index_statistics" => {
-            let line = |(info, seen): (&SpaceInfo, Seen)| {
+            let line = |(info, seen): (&SpaceInfo, SpaceReport)| {
                 let mut row = vec![Value::Table(info.table.clone()), Value::Text(info.index.clone())];
                 row.extend(seen.values(prices, seconds));
                 row
@@ -280,11 +280,11 @@ pub fn rows(core: &Core, spaces: &[SpaceInfo], name: &str) -> Option<Vec<Vec<Val
         }
         "table_statistics" => {
             let mut order: Vec<&str> = Vec::new();
-            let mut tables: HashMap<&str, Seen> = HashMap::new();
+            let mut tables: HashMap<&str, SpaceReport> = HashMap::new();
             for (info, seen) in spaces.iter().zip(by_index(core, spaces)) {
                 let sum = tables.entry(&info.table).or_insert_with(|| {
                     order.push(&info.table);
-                    Seen::default()
+                    SpaceReport::default()
                 });
                 sum.add(&seen);
             }

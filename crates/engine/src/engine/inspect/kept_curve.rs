@@ -20,15 +20,15 @@ const BYTES_MAX: u64 = 1 << 20;
 const FIXED: usize = 18;
 
 /// What was kept.
-pub struct Kept {
+pub struct KeptCurve {
     pub curve: Curve,
     pub observed: Observed,
     pub prices: Prices,
 }
 
-impl Kept {
-    pub fn of(core: &Core) -> Kept {
-        Kept {
+impl KeptCurve {
+    pub fn of(core: &Core) -> KeptCurve {
+        KeptCurve {
             curve: core.storage.pages.pool().curve(),
             observed: info_tables::observed(core),
             prices: core.config.prices,
@@ -69,7 +69,7 @@ impl Kept {
     }
 
     /// Total: None for whatever is not what `encode` makes.
-    fn decode(bytes: &[u8]) -> Option<Kept> {
+    fn decode(bytes: &[u8]) -> Option<KeptCurve> {
         let head = bytes.get(..HEAD)?;
         let length = u64::from_le_bytes(head[16..24].try_into().ok()?);
         let body = bytes.get(HEAD..)?.get(..usize::try_from(length).ok()?)?;
@@ -99,7 +99,7 @@ impl Kept {
         };
         let [memory, flash, volume, object, puts, gets] = std::array::from_fn(|i| Price(n[8 + i]));
         let prices = Prices { memory, flash, volume, object, puts, gets };
-        Some(Kept { curve: Curve::new(steps.collect(), real(14), real(15), real(16)), observed, prices })
+        Some(KeptCurve { curve: Curve::new(steps.collect(), real(14), real(15), real(16)), observed, prices })
     }
 
     /// Puts it in place of the last run's. A curve of too few reads is not worth it.
@@ -122,7 +122,7 @@ impl Kept {
     }
 
     /// Err: there is none, or it can't be read.
-    pub fn load(volume: &dyn Disk) -> Result<Kept, Error> {
+    pub fn load(volume: &dyn Disk) -> Result<KeptCurve, Error> {
         let none = || {
             Error::Invalid(format!(
                 "there is nothing to advise from: an orderly shutdown keeps what the run has read, and since the instance was \
@@ -136,7 +136,7 @@ impl Kept {
         let file = volume.open(FILE)?;
         let mut buf = AlignedBuf::zeroed((file.len().min(BYTES_MAX) / 4096 * 4096) as usize);
         file.read(Class::Superblock, 0, &mut buf)?;
-        Kept::decode(&buf)
+        KeptCurve::decode(&buf)
             .ok_or_else(|| Error::Corrupt(format!("the file {FILE} is not what was kept of the last run")))
     }
 
@@ -150,17 +150,17 @@ impl Kept {
 mod tests {
     use super::*;
 
-    fn kept() -> Kept {
+    fn kept() -> KeptCurve {
         let observed =
             Observed { seconds: 5.5, memory: 1 << 20, flash: 7, page_bytes: 16384, ..Observed::default() };
         let curve = Curve::new(vec![(10.0, 900.0), (20.5, 80.0)], 20.0, 1500.0, 0.25);
-        Kept { curve, observed, prices: Prices::default() }
+        KeptCurve { curve, observed, prices: Prices::default() }
     }
 
     #[test]
     fn what_is_kept_is_read_back() {
         let (kept, bytes) = (kept(), kept().encode());
-        let back = Kept::decode(&bytes).unwrap();
+        let back = KeptCurve::decode(&bytes).unwrap();
         assert_eq!((&back.curve, back.observed, back.prices), (&kept.curve, kept.observed, kept.prices));
     }
 
@@ -170,8 +170,8 @@ mod tests {
         for at in 0..bytes.len() {
             let mut bad = bytes.clone();
             bad[at] ^= 1;
-            assert!(Kept::decode(&bad).is_none(), "byte {at}");
-            assert!(Kept::decode(&bytes[..at]).is_none(), "cut at {at}");
+            assert!(KeptCurve::decode(&bad).is_none(), "byte {at}");
+            assert!(KeptCurve::decode(&bytes[..at]).is_none(), "cut at {at}");
         }
     }
 }

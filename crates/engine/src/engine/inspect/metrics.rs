@@ -5,7 +5,7 @@
 
 mod known;
 
-use crate::engine::inspect::info_tables::{self, Seen, Value};
+use crate::engine::inspect::info_tables::{self, SpaceReport, Value};
 use crate::engine::{Engine, SpaceInfo};
 use std::fmt::Write;
 use terrace_cost::{Prices, advice};
@@ -141,8 +141,8 @@ fn label_of(table: &str) -> String {
 }
 
 /// The largest indexes first, and the rest together.
-fn largest(spaces: &[SpaceInfo], all: Vec<Seen>) -> Vec<(String, String, Seen)> {
-    let mut lines: Vec<(String, String, Seen)> = spaces
+fn largest(spaces: &[SpaceInfo], all: Vec<SpaceReport>) -> Vec<(String, String, SpaceReport)> {
+    let mut lines: Vec<(String, String, SpaceReport)> = spaces
         .iter()
         .zip(all)
         .map(|(info, seen)| (label_of(&info.table), info.index.clone(), seen))
@@ -151,16 +151,16 @@ fn largest(spaces: &[SpaceInfo], all: Vec<Seen>) -> Vec<(String, String, Seen)> 
         (std::cmp::Reverse(seen.pages_volume + seen.pages_object), table.clone(), index.clone())
     });
     if lines.len() > INDEXES_MAX {
-        let mut others = Seen::default();
+        let mut others = SpaceReport::default();
         lines.drain(INDEXES_MAX..).for_each(|(_, _, seen)| others.add(&seen));
         lines.push(("(others)".into(), String::new(), others));
     }
     lines
 }
 
-type Parts<'a> = &'a [(&'a str, fn(&Seen) -> u64)];
+type Parts<'a> = &'a [(&'a str, fn(&SpaceReport) -> u64)];
 
-fn by_index(text: &mut Text, lines: &[(String, String, Seen)], prices: &Prices, seconds: f64) {
+fn by_index(text: &mut Text, lines: &[(String, String, SpaceReport)], prices: &Prices, seconds: f64) {
     let mut family = |name: &str, kind: Kind, help: &str, label: &str, parts: Parts<'_>| {
         text.family(name, kind, help);
         for (table, index, seen) in lines {
@@ -189,7 +189,7 @@ fn by_index(text: &mut Text, lines: &[(String, String, Seen)], prices: &Prices, 
     ];
     let help = "Reads of an index's pages, by where the page was";
     family("terrace_index_reads_total", Kind::Counter, help, "tier", reads);
-    let counters: [(&str, &str, fn(&Seen) -> u64); 8] = [
+    let counters: [(&str, &str, fn(&SpaceReport) -> u64); 8] = [
         ("pages_ahead", "Pages that came with another, before anybody asked for them", |s| s.reads.ahead),
         ("flash_admissions", "Pages that left memory and were written to flash", |s| s.flash_admitted),
         ("flash_remembered", "Pages that left memory and of which only the name was kept", |s| {
@@ -272,8 +272,11 @@ pub fn stopped(facts: &[(&str, f64)], spaces: &[SpaceInfo]) -> String {
     }
     let name = "terrace_index_pages";
     text.family(name, Kind::Gauge, "Pages of an index that a tier has");
-    let seen =
-        |info: &SpaceInfo| Seen { pages_volume: info.volume, pages_object: info.object, ..Seen::default() };
+    let seen = |info: &SpaceInfo| SpaceReport {
+        pages_volume: info.volume,
+        pages_object: info.object,
+        ..SpaceReport::default()
+    };
     for (table, index, seen) in largest(spaces, spaces.iter().map(seen).collect()) {
         for (tier, pages) in [("volume", seen.pages_volume), ("object", seen.pages_object)] {
             text.sample(name, &[("table", &table), ("index", &index), ("tier", tier)], pages as f64);

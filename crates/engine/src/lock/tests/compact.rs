@@ -129,8 +129,9 @@ fn row(number: u64) -> [u8; 4] {
 #[test]
 fn a_session_locks_a_million_rows_in_a_mebibyte() {
     let locks = locks(20_000);
-    let free =
-        |key: u64, mode| locks.admit(2, SPACE, &row(key), Want { mode, ..Want::SHARED }).unwrap().is_none();
+    let free = |key: u64, mode| {
+        locks.admit(2, SPACE, &row(key), WantedLock { mode, ..WantedLock::SHARED }).unwrap().is_none()
+    };
     for number in 0..1_000_000u64 {
         let key = number * 700_001 % 1_000_003;
         let mode = if key % 2 == 0 { Mode::Shared } else { Mode::Exclusive };
@@ -181,7 +182,7 @@ fn locks_of_changed_rows_are_given_back_where_there_are_many() {
         }
         assert_eq!(locks.held() as u64, rows);
         for key in &keys {
-            assert!(locks.admit(2, SPACE, key, Want::SHARED).unwrap().is_some());
+            assert!(locks.admit(2, SPACE, key, WantedLock::SHARED).unwrap().is_some());
         }
         locks.release_all(1, &[]);
         assert_eq!(locks.held(), 0);

@@ -37,13 +37,13 @@ impl One<'_> {
         self.crowd.active.lock().contains(&txn)
     }
 
-    fn request<'k>(&'k self, key: &'k [u8], want: Want) -> Request<'k> {
+    fn request<'k>(&'k self, key: &'k [u8], want: WantedLock) -> Request<'k> {
         let locks = &self.crowd.locks;
         Request::new(locks, self.session, self.weight, (SPACE, key), want, self.patience, &self.cancel)
     }
 
     fn read(&self, at: usize, key: &[u8], mode: Mode) -> Result<()> {
-        let mut request = self.request(key, Want { mode, ..Want::SHARED });
+        let mut request = self.request(key, WantedLock { mode, ..WantedLock::SHARED });
         loop {
             let got = {
                 let head = self.crowd.heads[at].lock();
@@ -64,7 +64,7 @@ impl One<'_> {
     }
 
     fn change(&self, at: usize, key: &[u8], inserts: bool) -> Result<()> {
-        let want = Want { inserts, ..Want::EXCLUSIVE };
+        let want = WantedLock { inserts, ..WantedLock::EXCLUSIVE };
         let mut request = None;
         loop {
             let way = {
@@ -88,7 +88,7 @@ impl One<'_> {
     }
 
     fn keep_unique(&self, key: &[u8]) -> Result<()> {
-        let mut request = self.request(key, Want::UNIQUE);
+        let mut request = self.request(key, WantedLock::UNIQUE);
         while let Err(way) = self.crowd.locks.take_unique(self.session, SPACE, key)? {
             request.wait(&way, |txn| self.is_active(txn))?;
         }

@@ -5,7 +5,7 @@ use std::sync::Barrier;
 
 /// Takes the name, waiting if it must; drops the request as its users do.
 fn have(locks: &Locks, session: u64, key: &[u8], mode: Mode, patience: u64, cancel: &Cancel) -> Result<()> {
-    let want = Want { mode, ..Want::SHARED };
+    let want = WantedLock { mode, ..WantedLock::SHARED };
     let mut request = Request::new(locks, session, 1, (SPACE, key), want, patience, cancel);
     loop {
         match take(locks, session, SPACE, key, mode)? {
@@ -108,7 +108,8 @@ fn who_may_give_up_looks_though_another_has_the_row_next() {
     std::thread::scope(|scope| {
         let (locks, is_active) = (&locks, &is_active);
         let wait = move |session: u64, may: bool, cancel: &Cancel| {
-            let request = Request::new(locks, session, 1, (SPACE, b"k"), Want::EXCLUSIVE, far(), cancel);
+            let request =
+                Request::new(locks, session, 1, (SPACE, b"k"), WantedLock::EXCLUSIVE, far(), cancel);
             let mut request = request.may_give_up(may);
             while is_active(txn) {
                 request.wait(&InTheWay::Txn(txn), is_active).unwrap();

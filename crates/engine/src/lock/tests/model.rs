@@ -102,7 +102,7 @@ impl Model {
             }
             // A row of somebody else comes into being: ranges around it are no obstacle, and don't cover it.
             12..=14 if !live => {
-                let inserts = Want { inserts: true, ..Want::EXCLUSIVE };
+                let inserts = WantedLock { inserts: true, ..WantedLock::EXCLUSIVE };
                 let before = self.locks.held();
                 if self.locks.admit(SESSIONS + 1, SPACE, &name(key), inserts).unwrap().is_some() {
                     return; // a gap
@@ -136,7 +136,7 @@ impl Model {
         for key in &self.live {
             for session in 1..=SESSIONS + 1 {
                 for mode in [Mode::Shared, Mode::Exclusive] {
-                    let want = Want { mode, ..Want::SHARED };
+                    let want = WantedLock { mode, ..WantedLock::SHARED };
                     let way = self.locks.admit(session, SPACE, &name(*key), want).unwrap();
                     let Some(InTheWay::Sessions(way)) = way.or(Some(InTheWay::Sessions(Vec::new()))) else {
                         panic!("no transaction");
@@ -255,7 +255,7 @@ fn a_scan_with_gaps_is_one_range_of_rows_and_one_of_gaps() {
         }
     };
     let is_free = |key: &[u8], inserts| {
-        let want = Want { inserts, ..Want::EXCLUSIVE };
+        let want = WantedLock { inserts, ..WantedLock::EXCLUSIVE };
         locks.admit(2, SPACE, key, want).unwrap().is_none()
     };
     scan(0..101);

@@ -92,7 +92,7 @@ fn a_wait_is_seen_with_whom_it_is_for_and_then_no_more() {
     let cancel = Cancel::default();
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| {
-            let mut request = Request::new(&locks, 2, 0, (SPACE, b"k"), Want::SHARED, far(), &cancel);
+            let mut request = Request::new(&locks, 2, 0, (SPACE, b"k"), WantedLock::SHARED, far(), &cancel);
             while let Err(way) = take(&locks, 2, SPACE, b"k", Mode::Shared).unwrap() {
                 request.wait(&way, |_| false).unwrap();
             }
@@ -102,7 +102,7 @@ fn a_wait_is_seen_with_whom_it_is_for_and_then_no_more() {
         }
         let [wait] = &locks.waits_seen()[..] else { panic!("one waits") };
         assert_eq!((wait.session, &wait.targets[..], &wait.key.bytes[..]), (2, &[1][..], &b"k"[..]));
-        assert_eq!((wait.want, wait.is_changed), (Want::SHARED, false));
+        assert_eq!((wait.want, wait.is_changed), (WantedLock::SHARED, false));
         assert!(wait.since <= locks.world.clock.now());
         locks.release_all(1, &[]);
         waiter.join().unwrap();
@@ -120,7 +120,7 @@ fn how_long_is_waited_is_counted() {
     let cancel = Cancel::default();
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| {
-            let mut request = Request::new(&locks, 2, 0, (SPACE, b"k"), Want::SHARED, far(), &cancel);
+            let mut request = Request::new(&locks, 2, 0, (SPACE, b"k"), WantedLock::SHARED, far(), &cancel);
             while let Err(way) = take(&locks, 2, SPACE, b"k", Mode::Shared).unwrap() {
                 request.wait(&way, |_| false).unwrap();
             }
@@ -141,7 +141,7 @@ fn how_long_is_waited_is_counted() {
     // One that ends with an error counts, and is not the longest.
     take(&locks, 1, SPACE, b"x", Mode::Exclusive).unwrap().unwrap();
     let way = take(&locks, 2, SPACE, b"x", Mode::Shared).unwrap().unwrap_err();
-    let mut request = Request::new(&locks, 2, 0, (SPACE, b"x"), Want::SHARED, 1_000_000, &cancel);
+    let mut request = Request::new(&locks, 2, 0, (SPACE, b"x"), WantedLock::SHARED, 1_000_000, &cancel);
     assert!(matches!(request.wait(&way, |_| false), Err(Error::LockTimeout)));
     assert!(counted(nanos) >= first + 1_000_000);
     assert!(counted(nanos_max) >= longest && locks.mean_wait() < counted(nanos_max));

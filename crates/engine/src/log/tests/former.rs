@@ -9,7 +9,7 @@ use crate::Table;
 use crate::TableDef;
 use crate::config::{Bytes, Config};
 use crate::error::Error;
-use crate::offline::instance::Look;
+use crate::offline::instance::OfflineInstance;
 use crate::superblock::{FILE, Superblock, VERSION, VERSION_OF_LOG};
 use std::sync::Arc;
 use terrace_io::AlignedBuf;
@@ -93,7 +93,9 @@ fn refused(sim: &SimWorld, disk: &Arc<SimDisk>) {
     for _ in 0..2 {
         let Err(Error::Invalid(message)) = open(sim, disk) else { panic!("it was opened") };
         assert!(message.contains("version 8") && message.contains("shut that down"), "{message}");
-        let Err(Error::Invalid(again)) = Look::open(disk.clone(), None) else { panic!("it was looked at") };
+        let Err(Error::Invalid(again)) = OfflineInstance::open(disk.clone(), None) else {
+            panic!("it was looked at")
+        };
         assert_eq!(message, again);
     }
     assert!(files() == before);
@@ -106,7 +108,7 @@ fn a_volume_that_was_closed_cleanly_goes_on_with_the_new_log() {
     make_former(&disk);
     let old = Superblock::read(&*disk).unwrap();
     assert_eq!((old.version, old.clean), (8, true));
-    drop(Look::open(disk.clone(), None).unwrap());
+    drop(OfflineInstance::open(disk.clone(), None).unwrap());
 
     // Lives that end by loss of power, over blocks of the former log.
     for life in 0..5 {

@@ -2,7 +2,7 @@
 //! there: a damaged copy is worth a note (the device may be failing), never a fault.
 
 use super::{Progress, Report};
-use crate::offline::instance::Look;
+use crate::offline::instance::OfflineInstance;
 use terrace_io::AlignedBuf;
 use terrace_io::disk::{Class, Disk, DiskError};
 use terrace_tier::address::Located;
@@ -22,7 +22,7 @@ pub struct FlashReport {
 
 const BATCH: usize = 64;
 
-pub(super) fn check(look: &Look, flash: &dyn Disk, progress: Progress<'_>, report: &mut Report) {
+pub(super) fn check(look: &OfflineInstance, flash: &dyn Disk, progress: Progress<'_>, report: &mut Report) {
     let mut found = FlashReport::default();
     if let Err(error) = read(look, flash, progress, &mut found, report) {
         report.unchecked.add(format!("the flash {}: {error}", flash.describe()));
@@ -31,7 +31,7 @@ pub(super) fn check(look: &Look, flash: &dyn Disk, progress: Progress<'_>, repor
 }
 
 fn read(
-    look: &Look,
+    look: &OfflineInstance,
     flash: &dyn Disk,
     progress: Progress<'_>,
     found: &mut FlashReport,
@@ -73,7 +73,7 @@ fn read(
     Ok(())
 }
 
-fn one(look: &Look, image: &[u8], slot: u64, found: &mut FlashReport, report: &mut Report) {
+fn one(look: &OfflineInstance, image: &[u8], slot: u64, found: &mut FlashReport, report: &mut Report) {
     if image.iter().all(|b| *b == 0) {
         return; // never written: the file is sparse
     }

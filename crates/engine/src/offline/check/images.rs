@@ -1,7 +1,7 @@
 //! Every image that the map names: intact, of its page, the very one, and not ahead of the log.
 
 use super::{Progress, Report, Tables};
-use crate::offline::instance::{AT_ONCE, Look, SILENT_MAX, no_object, side_by_side};
+use crate::offline::instance::{AT_ONCE, OfflineInstance, SILENT_MAX, no_object, side_by_side};
 use crate::tree::space::check::NoPage;
 use terrace_io::AlignedBuf;
 use terrace_io::store::Purpose;
@@ -15,7 +15,7 @@ use terrace_tier::page::{self, BlockId, PAGE_SIZE, PageId, PageRef, Tag};
 /// Pages read at a time.
 const BATCH: usize = 64;
 
-pub(super) fn check(look: &Look, tables: &Tables, progress: Progress<'_>, report: &mut Report) {
+pub(super) fn check(look: &OfflineInstance, tables: &Tables, progress: Progress<'_>, report: &mut Report) {
     report.begin_part();
     volume(look, tables, progress, report);
     report.begin_part();
@@ -23,7 +23,7 @@ pub(super) fn check(look: &Look, tables: &Tables, progress: Progress<'_>, report
 }
 
 /// What is wrong with an image, if anything.
-fn judge(look: &Look, image: &[u8], id: PageId, tag: Tag) -> Option<String> {
+fn judge(look: &OfflineInstance, image: &[u8], id: PageId, tag: Tag) -> Option<String> {
     if let Err(bad) = page::check(image, id, Some(tag)) {
         return Some(bad.to_string());
     }
@@ -31,7 +31,7 @@ fn judge(look: &Look, image: &[u8], id: PageId, tag: Tag) -> Option<String> {
     (lsn > look.end).then(|| format!("it was written at {lsn}, but the log ends at {}", look.end))
 }
 
-fn fault(look: &Look, tables: &Tables, report: &mut Report, id: PageId, place: &str, bad: &str) {
+fn fault(look: &OfflineInstance, tables: &Tables, report: &mut Report, id: PageId, place: &str, bad: &str) {
     if !look.is_reported(id) {
         look.reported(id);
         report.faults.add(format!("page {id}{} {place} is corrupt: {bad}", tables.of(id)));
@@ -39,7 +39,7 @@ fn fault(look: &Look, tables: &Tables, report: &mut Report, id: PageId, place: &
 }
 
 /// Slots in their order, many at a time.
-fn volume(look: &Look, tables: &Tables, progress: Progress<'_>, report: &mut Report) {
+fn volume(look: &OfflineInstance, tables: &Tables, progress: Progress<'_>, report: &mut Report) {
     let used = look.map.slots_in_use();
     let mut images = AlignedBuf::zeroed(BATCH * PAGE_SIZE);
     for (n, part) in used.chunks(BATCH).enumerate() {
@@ -62,7 +62,7 @@ fn volume(look: &Look, tables: &Tables, progress: Progress<'_>, report: &mut Rep
 }
 
 /// Objects whole, several at a time, in the order of their blocks; those of which every page has a newer image, too.
-fn objects(look: &Look, tables: &Tables, progress: Progress<'_>, report: &mut Report) {
+fn objects(look: &OfflineInstance, tables: &Tables, progress: Progress<'_>, report: &mut Report) {
     let blocks = look.map.blocks_with_objects();
     let Some(objects) = &look.objects else {
         let far: u64 = blocks.iter().map(|block| in_object_only(look, *block).len() as u64).sum();
@@ -116,7 +116,7 @@ fn objects(look: &Look, tables: &Tables, progress: Progress<'_>, report: &mut Re
 }
 
 /// The block's pages that are in its object, or in its patch object, alone.
-pub(crate) fn in_object_only(look: &Look, block: BlockId) -> Vec<(PageId, Tag, InObject)> {
+pub(crate) fn in_object_only(look: &OfflineInstance, block: BlockId) -> Vec<(PageId, Tag, InObject)> {
     let homes = look.map.block(block).homes;
     let only = homes.into_iter().enumerate().filter_map(|(i, home)| {
         let home = home.filter(|home| home.slot.is_none())?;
@@ -126,7 +126,11 @@ pub(crate) fn in_object_only(look: &Look, block: BlockId) -> Vec<(PageId, Tag, I
 }
 
 /// Of them those that are in this one of the block's objects.
-pub(crate) fn in_this_only(look: &Look, block: BlockId, key: ObjectKey) -> Vec<(PageId, Tag, InObject)> {
+pub(crate) fn in_this_only(
+    look: &OfflineInstance,
+    block: BlockId,
+    key: ObjectKey,
+) -> Vec<(PageId, Tag, InObject)> {
     let mut pages = in_object_only(look, block);
     pages.retain(|(.., at)| at.key == key);
     pages
@@ -134,7 +138,7 @@ pub(crate) fn in_this_only(look: &Look, block: BlockId, key: ObjectKey) -> Vec<(
 
 /// Err: the store gives no answer, which says nothing about the object.
 fn object(
-    look: &Look,
+    look: &OfflineInstance,
     objects: &Objects,
     tables: &Tables,
     (block, key): (BlockId, ObjectKey),
@@ -174,7 +178,7 @@ fn object(
 }
 
 fn each_page(
-    look: &Look,
+    look: &OfflineInstance,
     objects: &Objects,
     tables: &Tables,
     pages: &[(PageId, Tag, InObject)],

@@ -1,7 +1,7 @@
 //! What nothing names: spaces that are no table's, objects that no map entry has.
 
 use super::{Progress, Report, Tables};
-use crate::offline::instance::Look;
+use crate::offline::instance::OfflineInstance;
 use hashbrown::HashSet;
 use terrace_io::store::Purpose;
 use terrace_tier::address::ObjectKey;
@@ -9,7 +9,7 @@ use terrace_tier::page::SpaceId;
 
 /// Map entries of spaces that do not exist. A crash amid DROP or CREATE leaves them, and the next start
 /// forgets them.
-pub(super) fn spaces(look: &Look, tables: &Tables, report: &mut Report) {
+pub(super) fn spaces(look: &OfflineInstance, tables: &Tables, report: &mut Report) {
     let named: HashSet<SpaceId> =
         tables.listed.iter().flat_map(|table| table.indexes.iter().map(|(space, _)| *space)).collect();
     let counts = look.map.counts();
@@ -35,7 +35,7 @@ pub(super) fn spaces(look: &Look, tables: &Tables, report: &mut Report) {
 }
 
 /// Objects of the instance's lineage that the map does not name: superseded, or put and never published.
-pub(super) fn objects(look: &Look, progress: Progress<'_>, report: &mut Report) {
+pub(super) fn objects(look: &OfflineInstance, progress: Progress<'_>, report: &mut Report) {
     let Some(objects) = &look.objects else { return };
     progress("listing the object store", 0, 1);
     report.begin_part();

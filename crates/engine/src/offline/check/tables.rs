@@ -8,7 +8,7 @@
 use super::tally::{Difference, Tally};
 use super::undo::{Settled, Undo};
 use super::{Progress, Report, Tables, add_tree};
-use crate::offline::instance::Look;
+use crate::offline::instance::OfflineInstance;
 use crate::row::off_page;
 use crate::row::{self, Head};
 use crate::table::catalog::Listed;
@@ -17,7 +17,13 @@ use crate::tree::overflow::{Large, Placed};
 use hashbrown::HashMap;
 use terrace_tier::page::{PageId, SpaceId};
 
-pub(super) fn check(look: &Look, tables: &Tables, undo: &Undo, progress: Progress<'_>, report: &mut Report) {
+pub(super) fn check(
+    look: &OfflineInstance,
+    tables: &Tables,
+    undo: &Undo,
+    progress: Progress<'_>,
+    report: &mut Report,
+) {
     let last = look.map.last_pages();
     let all = tables.listed.len() as u64;
     for (n, table) in tables.listed.iter().enumerate() {
@@ -41,7 +47,7 @@ pub(super) fn check(look: &Look, tables: &Tables, undo: &Undo, progress: Progres
 
 /// What the entries of one index say beside their keys.
 struct Entries<'a> {
-    look: &'a Look,
+    look: &'a OfflineInstance,
     undo: &'a Undo,
     table: u32,
     /// The index's number.
@@ -59,7 +65,7 @@ struct Entries<'a> {
 }
 
 impl<'a> Entries<'a> {
-    fn new(look: &'a Look, undo: &'a Undo, table: u32, index: u16) -> Entries<'a> {
+    fn new(look: &'a OfflineInstance, undo: &'a Undo, table: u32, index: u16) -> Entries<'a> {
         Entries {
             look,
             undo,
@@ -145,7 +151,7 @@ impl<'a> Entries<'a> {
 
 /// `named`: large values that undo names, if all are known.
 fn walk<'a>(
-    look: &Look,
+    look: &OfflineInstance,
     space: SpaceId,
     undo: &Undo,
     entry: &'a mut OnEntry<'a>,
@@ -157,7 +163,7 @@ fn walk<'a>(
 }
 
 fn one(
-    look: &Look,
+    look: &OfflineInstance,
     table: &Listed,
     undo: &Undo,
     last: &HashMap<SpaceId, u32>,
@@ -223,7 +229,7 @@ fn one(
 
 /// Walks the rows and the index again, for those of its entries that do not fit.
 fn name_differences(
-    look: &Look,
+    look: &OfflineInstance,
     table: &Listed,
     undo: &Undo,
     index: usize,

@@ -4,14 +4,14 @@
 //! and which large values undo still names.
 
 use super::{Report, Tables};
-use crate::offline::instance::Look;
+use crate::offline::instance::OfflineInstance;
 use crate::row::RollPtr;
 use crate::row::off_page;
 use crate::row::{Head, TxnId};
 use crate::tree::overflow::Large;
 use crate::tree::space::HEADER_PAGE;
 use crate::tree::space::check::{NoPage, Source, SpaceCheck};
-use crate::undo::record::{self, Body, Change, Record, State};
+use crate::undo::record::{self, Body, Change, Record, TxnStatus};
 use crate::undo::stream::{self, Mark};
 use hashbrown::{HashMap, HashSet};
 use std::cell::RefCell;
@@ -52,16 +52,16 @@ pub(super) enum Settled {
 /// The transaction whose records are being read.
 struct Open {
     txn: TxnId,
-    state: State,
+    state: TxnStatus,
     last: RollPtr,
 }
 
 /// Reads undo, and says nothing about its faults: for `terrace status`.
-pub fn read(look: &Look) -> Undo {
+pub fn read(look: &OfflineInstance) -> Undo {
     check(look, &super::read_tables(look), &mut Report::default())
 }
 
-pub(super) fn check(look: &Look, tables: &Tables, report: &mut Report) -> Undo {
+pub(super) fn check(look: &OfflineInstance, tables: &Tables, report: &mut Report) -> Undo {
     report.begin_part();
     let mut undo = Undo { whole: true, ..Undo::default() };
     if !look.knows(PageId::new(SpaceId::UNDO, HEADER_PAGE)) {
@@ -148,8 +148,8 @@ impl Undo {
             (before, page, from) = (page, next, start);
         }
         match open {
-            Some(open) if open.state == State::Active => _ = self.unfinished.insert(open.txn),
-            Some(open) if open.state == State::Prepared => self.prepared += 1,
+            Some(open) if open.state == TxnStatus::Active => _ = self.unfinished.insert(open.txn),
+            Some(open) if open.state == TxnStatus::Prepared => self.prepared += 1,
             _ => {}
         }
     }
@@ -164,7 +164,7 @@ impl Undo {
     ) {
         self.records += 1;
         if let Body::Begin { state, .. } = record.body {
-            if let Some(before) = open.take().filter(|open| open.state != State::Committed) {
+            if let Some(before) = open.take().filter(|open| open.state != TxnStatus::Committed) {
                 let txn = before.txn;
                 pages.fault(
                     at.page(),
@@ -179,13 +179,13 @@ impl Undo {
         match open {
             Some(open) if open.txn == record.txn && open.last == record.before => open.last = at,
             // Purge goes page by page: the stream begins amid a transaction that is purged already.
-            None => *open = Some(Open { txn: record.txn, state: State::Committed, last: at }),
+            None => *open = Some(Open { txn: record.txn, state: TxnStatus::Committed, last: at }),
             _ => {
                 let what = format!("the undo record at byte {} does not follow the one before it", at.at());
                 return pages.fault(at.page(), what);
             }
         }
-        let is_open = open.as_ref().is_some_and(|open| open.state != State::Committed);
+        let is_open = open.as_ref().is_some_and(|open| open.state != TxnStatus::Committed);
         if let Body::Large { table, large } = record.body
             && is_open
         {
@@ -213,7 +213,14 @@ impl Undo {
     }
 
     /// What the value at `key` is when the unfinished are rolled back.
-    pub(super) fn settle(&self, look: &Look, table: u32, index: u16, key: &[u8], value: &[u8]) -> Settled {
+    pub(super) fn settle(
+        &self,
+        look: &OfflineInstance,
+        table: u32,
+        index: u16,
+        key: &[u8],
+        value: &[u8],
+    ) -> Settled {
         let mut older: Option<Vec<u8>> = None;
         loop {
             let Some((head, _)) = Head::decode(older.as_deref().unwrap_or(value)) else {
@@ -234,7 +241,13 @@ impl Undo {
     }
 
     /// The value before the one of which this is the head, as undo and `made`, the value itself, say.
-    fn old_value(&self, look: &Look, head: Head, name: (u32, u16, &[u8]), made: &[u8]) -> Option<Vec<u8>> {
+    fn old_value(
+        &self,
+        look: &OfflineInstance,
+        head: Head,
+        name: (u32, u16, &[u8]),
+        made: &[u8],
+    ) -> Option<Vec<u8>> {
         let id = PageId::new(SpaceId::UNDO, head.roll.page());
         let mut last = self.last.borrow_mut();
         if last.as_ref().is_none_or(|(have, _)| *have != id) {

@@ -3,7 +3,7 @@
 //!
 //! What fails here is not kept and nothing is said of it: it is asked for again when its turn comes.
 
-use super::{BUDGET, Look};
+use super::{BUDGET, OfflineInstance};
 use hashbrown::HashMap;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -64,7 +64,7 @@ enum Got {
     Nothing,
 }
 
-impl Look {
+impl OfflineInstance {
     pub(super) fn fetch_ahead(&self, ids: &[PageId]) {
         let Some(objects) = self.objects.as_ref().filter(|_| !self.gave_up.load(Ordering::Relaxed)) else {
             return;

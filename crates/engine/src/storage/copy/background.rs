@@ -1,6 +1,6 @@
 //! A copy that is followed up in the background until its end is asked for: then little is left to copy.
 
-use super::{Copied, Copier, Tell};
+use super::{Copied, Copier, OnProgress};
 use crate::error::{Error, Result};
 use crate::storage::Storage;
 use parking_lot::Mutex;
@@ -36,7 +36,7 @@ impl BackgroundCopy {
     }
 
     /// As [`Copier::finish`]: the copy is of a moment in this call, or of the one in which it began if nobody writes meanwhile.
-    pub fn finish(mut self, tell: Tell<'_>) -> Result<Copied> {
+    pub fn finish(mut self, tell: OnProgress<'_>) -> Result<Copied> {
         self.stop();
         let copier = self.shared.copier.lock().take();
         let mut copier = copier.expect("the end is asked for once")?;

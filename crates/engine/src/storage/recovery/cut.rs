@@ -5,7 +5,7 @@
 //! when its last record is there, so nothing of one that was lost in part is ever seen, and nothing
 //! but it is held in memory.
 
-use super::scan::{Place, Stream};
+use super::scan::{LogPosition, Stream};
 use crate::error::Error;
 use crate::log::record::RecordHeader;
 use crate::log::{PartitionStart, legacy_format};
@@ -17,7 +17,7 @@ use terrace_tier::page::Glsn;
 
 /// What the log holds above the checkpoint.
 #[derive(Debug)]
-pub struct Found {
+pub struct LogCut {
     /// The log goes on here.
     pub end: Glsn,
     pub starts: Vec<PartitionStart>,
@@ -26,20 +26,24 @@ pub struct Found {
 }
 
 /// Takes a record: its header, its ops, and where they stand in the log.
-pub type Each<'a> = dyn FnMut(&RecordHeader, &[u8], Place) -> Result<(), Error> + 'a;
+pub type Each<'a> = dyn FnMut(&RecordHeader, &[u8], LogPosition) -> Result<(), Error> + 'a;
 
 /// A record's ops, and where they stand in the log.
-type Held = (RecordHeader, Vec<u8>, Place);
+type HeldRecord = (RecordHeader, Vec<u8>, LogPosition);
 
 /// Reads the log from the superblock's checkpoint to its end; `each` gets the records in GLSN order.
-pub fn replay(superblock: &Superblock, files: &[Arc<dyn File>], each: &mut Each<'_>) -> Result<Found, Error> {
+pub fn replay(
+    superblock: &Superblock,
+    files: &[Arc<dyn File>],
+    each: &mut Each<'_>,
+) -> Result<LogCut, Error> {
     legacy_format::refuse(superblock, files)?;
     let mut streams: Vec<Stream<'_>> =
         files.iter().enumerate().map(|(i, file)| Stream::new(superblock, i, file.clone())).collect();
     let mut at = superblock.checkpoint;
     let mut end = at;
     let mut records = 0;
-    let mut held: Vec<Held> = Vec::new();
+    let mut held: Vec<HeldRecord> = Vec::new();
     while let Some(stream) = next(&mut streams, at)? {
         let Some((header, ops, place)) = stream.take() else { break };
         if held
@@ -70,7 +74,7 @@ pub fn replay(superblock: &Superblock, files: &[Arc<dyn File>], each: &mut Each<
         }
     }
     let starts = finish(superblock, streams, end)?;
-    Ok(Found { end, starts, records })
+    Ok(LogCut { end, starts, records })
 }
 
 /// The stream whose next record begins at `at`.

@@ -15,7 +15,7 @@
 //! (see `pool`) keeps two readers of one page apart.
 
 use super::packed::{self, At, Packed};
-use super::scan::{Place, Reader};
+use super::scan::{LogPosition, Reader};
 use crate::error::Error;
 use crate::log::block::BLOCK;
 use crate::log::record::RecordHeader;
@@ -40,7 +40,7 @@ const REREAD_BLOCKS: u64 = 8;
 enum Ops {
     /// As [`At`].
     Kept { chunk: u32, at: u16 },
-    /// A [`Place`]: its block is counted from the partition's start, of which the superblock tells.
+    /// A [`LogPosition`]: its block is counted from the partition's start, of which the superblock tells.
     InLog { partition: u8, offset: u16, block: u32 },
 }
 
@@ -170,7 +170,7 @@ impl Pending {
     }
 
     /// Takes a record that recovery found; in GLSN order.
-    pub fn add(&self, header: &RecordHeader, ops: &[u8], place: Place) {
+    pub fn add(&self, header: &RecordHeader, ops: &[u8], place: LogPosition) {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
         self.counters.records.fetch_add(1, Ordering::Relaxed);
@@ -193,7 +193,7 @@ impl Pending {
         waiting.records.push(record);
     }
 
-    fn in_log(&self, place: Place) -> Ops {
+    fn in_log(&self, place: LogPosition) -> Ops {
         let start = self.superblock.starts.get(place.partition as usize).copied().unwrap_or(0);
         Ops::InLog {
             partition: place.partition as u8,
@@ -274,7 +274,7 @@ impl Pending {
         self.counters.reread.fetch_add(1, Ordering::Relaxed);
         let number = usize::from(partition);
         let sequence = self.superblock.starts[number] + u64::from(block);
-        let place = Place { partition: partition.into(), sequence, offset: offset.into() };
+        let place = LogPosition { partition: partition.into(), sequence, offset: offset.into() };
         let at = readers.iter().position(|(n, _)| *n == number).unwrap_or_else(|| {
             let reader = Reader::new(&self.superblock, number, self.files[number].clone(), REREAD_BLOCKS);
             readers.push((number, reader));

@@ -32,7 +32,7 @@ const BATCH_BLOCKS: u64 = 64;
 
 /// Where a record's ops stand in the log: to read them again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct LogPosition {
     pub partition: u32,
     /// The block in which the ops begin, and where in its payload.
     pub sequence: u64,
@@ -160,12 +160,12 @@ impl<'a> Stream<'a> {
     }
 
     /// The record that `peek` found, its ops and their place; goes on behind it.
-    pub fn take(&mut self) -> Option<(RecordHeader, &[u8], Place)> {
+    pub fn take(&mut self) -> Option<(RecordHeader, &[u8], LogPosition)> {
         let (header, head) = self.found.take()?;
         let from = self.run.at + head;
         self.run.pass(&header, head + header.ops_len as usize);
         let (sequence, offset) = self.run.place(from);
-        let place = Place { partition: self.number as u32, sequence, offset };
+        let place = LogPosition { partition: self.number as u32, sequence, offset };
         Some((header, &self.run.bytes[from..self.run.at], place))
     }
 
@@ -306,7 +306,7 @@ impl Reader {
     }
 
     /// The `len` bytes of ops that stand at `place`; None if they are not there.
-    pub fn ops(&mut self, place: Place, len: usize) -> Result<Option<Vec<u8>>, Error> {
+    pub fn ops(&mut self, place: LogPosition, len: usize) -> Result<Option<Vec<u8>>, Error> {
         let mut ops = Vec::with_capacity(len);
         let (mut sequence, mut offset) = (place.sequence, place.offset as usize);
         while ops.len() < len {

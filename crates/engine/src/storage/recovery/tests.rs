@@ -1,7 +1,7 @@
 //! What survives: a log on a disk that loses power, against a model of what was appended and acknowledged.
 
 use super::pending::Pending;
-use super::scan::Place;
+use super::scan::LogPosition;
 use crate::error::Error;
 use crate::log::block::BLOCK;
 use crate::log::record::RecordHeader;
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use terrace_io::disk::Disk;
 use terrace_io::random::Random;
-use terrace_tier::memory::lower_tiers::{Below, Fetched, Held, ReadError};
+use terrace_tier::memory::lower_tiers::{Below, Fetched, ImageBelow, ReadError};
 use terrace_tier::memory::pages::Pages;
 use terrace_tier::page::{Glsn, PAGE_SIZE, PageId, PageKind, PageRef, SpaceId, format, set_lsn};
 use terrace_tier::read::PendingRedo;
@@ -324,7 +324,7 @@ fn superblock() -> Superblock {
     Superblock::read(&*rig.disk).unwrap()
 }
 
-const NOWHERE: Place = Place { partition: 0, sequence: 0, offset: 0 };
+const NOWHERE: LogPosition = LogPosition { partition: 0, sequence: 0, offset: 0 };
 
 fn header(id: PageId, first: Glsn, ops: &[u8]) -> RecordHeader {
     RecordHeader { own: first, first, length: 100, ops_len: ops.len() as u32, id }
@@ -414,8 +414,8 @@ fn redo_of_a_page_that_no_tier_has_is_done_with_when_it_is_free_for_good() {
         fn fetch(&self, id: PageId, _: &mut [u8]) -> Result<Fetched, ReadError> {
             Err(ReadError::Absent(id))
         }
-        fn held(&self, _: PageId) -> Held {
-            Held::Nowhere
+        fn held(&self, _: PageId) -> ImageBelow {
+            ImageBelow::Nowhere
         }
         fn evicted(&self, _: PageId, _: &mut [u8], _: u8) {}
     }

@@ -2,7 +2,7 @@
 
 use super::definition::{GROUP, Member, encode_group};
 use super::rules::{self, TableRules};
-use super::{Catalog, Codec, Known, encode};
+use super::{Catalog, Codec, KnownTable, encode};
 use crate::error::{Error, Result};
 use crate::table::{Table, TableDef};
 use crate::tree::Tree;
@@ -36,7 +36,7 @@ pub struct TableOptions {
 /// A table that is to be changed: what it will be, and the trees it loses.
 struct Changed {
     name: String,
-    known: Known,
+    known: KnownTable,
     dropped: Vec<SpaceId>,
 }
 
@@ -58,7 +58,7 @@ impl Catalog {
             .zip(&tables)
             .map(|(one, table)| self.changed(one, table, options, built))
             .collect::<Result<_>>()?;
-        let written: Vec<(&str, &Known)> =
+        let written: Vec<(&str, &KnownTable)> =
             changed.iter().map(|one| (one.name.as_str(), &one.known)).collect();
         self.write_together(&mut group, &written, options.map(|options| &options.rules))?;
         let mut dropped = Vec::new();
@@ -155,7 +155,7 @@ impl Catalog {
         ));
         let codec = options.map_or(old.codec, |options| options.codec);
         let known =
-            Known { id: old.id, spaces, numbers, built, def, codec, open: Some(open), used: old.used };
+            KnownTable { id: old.id, spaces, numbers, built, def, codec, open: Some(open), used: old.used };
         Ok(Changed { name, known, dropped })
     }
 
@@ -164,7 +164,7 @@ impl Catalog {
     pub(super) fn write_together(
         &self,
         group: &mut Vec<u32>,
-        all: &[(&str, &Known)],
+        all: &[(&str, &KnownTable)],
         new: Option<&TableRules>,
     ) -> Result<()> {
         let new = new.filter(|new| {
@@ -178,7 +178,7 @@ impl Catalog {
             _ => {}
         }
         let stored = new.map(rules::stored).transpose()?;
-        let member = |(name, known): &(&str, &Known)| Member {
+        let member = |(name, known): &(&str, &KnownTable)| Member {
             id: known.id,
             definition: encode(name, known),
             rules: stored.clone(),

@@ -5,7 +5,7 @@
 //! table's own choice of how pages are compressed in objects (0 not at all, 1 lz4, 2 zstd), which stands at its first index. An index's number is what undo calls it, for as
 //! long as it lives; without one it is its place, as in every table whose indexes were never added or dropped.
 
-use super::Known;
+use super::KnownTable;
 use crate::table::{IndexDef, TableDef};
 use terrace_tier::objects::object::codec::Codec;
 use terrace_tier::page::SpaceId;
@@ -14,7 +14,7 @@ const UNIQUE: u8 = 1;
 const NUMBERED: u8 = 2;
 const CODEC: u8 = 4;
 
-pub(crate) fn encode(name: &str, known: &Known) -> Vec<u8> {
+pub(crate) fn encode(name: &str, known: &KnownTable) -> Vec<u8> {
     let mut out = Vec::new();
     let text = |out: &mut Vec<u8>, t: &str| {
         out.extend_from_slice(&(t.len() as u16).to_le_bytes());
@@ -39,7 +39,7 @@ pub(crate) fn encode(name: &str, known: &Known) -> Vec<u8> {
     out
 }
 
-pub(crate) fn decode(id: u32, bytes: &[u8]) -> Option<(String, Known)> {
+pub(crate) fn decode(id: u32, bytes: &[u8]) -> Option<(String, KnownTable)> {
     let mut rest = bytes;
     let mut take = |n: usize| -> Option<&[u8]> {
         let (head, tail) = rest.split_at_checked(n)?;
@@ -81,7 +81,7 @@ pub(crate) fn decode(id: u32, bytes: &[u8]) -> Option<(String, Known)> {
     }
     let def = TableDef { indexes, properties: rest.to_vec() };
     let built = vec![0; spaces.len()];
-    Some((name, Known { id, spaces, numbers, built, def, codec, open: None, used: 0 }))
+    Some((name, KnownTable { id, spaces, numbers, built, def, codec, open: None, used: 0 }))
 }
 
 /// A table as its entry in the catalog says.
@@ -114,7 +114,7 @@ pub(crate) fn samples() -> Vec<Vec<u8>> {
         let codec = Some(Codec::Lz4).filter(|_| names.len() > 1);
         encode(
             "db/table",
-            &Known { id: 9, spaces, numbers, built: Vec::new(), def, codec, open: None, used: 0 },
+            &KnownTable { id: 9, spaces, numbers, built: Vec::new(), def, codec, open: None, used: 0 },
         )
     };
     vec![of(&["PRIMARY"]), of(&["PRIMARY", "a", "other"])]

@@ -1,7 +1,7 @@
 //! Tables that are emptied.
 
 use super::made::Made;
-use super::{Catalog, Known};
+use super::{Catalog, KnownTable};
 use crate::error::{Error, Result};
 use crate::table::Table;
 use crate::tree::Tree;
@@ -11,7 +11,7 @@ use terrace_tier::page::SpaceId;
 /// A table with empty trees.
 struct Emptied {
     name: String,
-    known: Known,
+    known: KnownTable,
     table: Arc<Table>,
     trees: Vec<Arc<Tree>>,
 }
@@ -28,7 +28,8 @@ impl Catalog {
         let all: Vec<Emptied> = names.iter().zip(tables).map(emptied).collect::<Result<_>>()?;
         // From here on they may be named.
         made.keep();
-        let written: Vec<(&str, &Known)> = all.iter().map(|one| (one.name.as_str(), &one.known)).collect();
+        let written: Vec<(&str, &KnownTable)> =
+            all.iter().map(|one| (one.name.as_str(), &one.known)).collect();
         self.write_together(&mut group, &written, None)?;
         let mut old = Vec::new();
         {

@@ -3,12 +3,12 @@
 use super::super::descend::{Fit, Target};
 use super::super::node::Node;
 use super::super::{Result, Tree};
-use super::{Cursor, Place, RANGE_LEAVES, SINGLE_STEPS};
+use super::{Cursor, RANGE_LEAVES, RunOrigin, SINGLE_STEPS};
 use crate::planted;
 use terrace_tier::memory::pages::ReadGuard;
 use terrace_tier::memory::pool::Access;
 
-impl Place {
+impl RunOrigin {
     /// The leaf under its latch, if it is still in its frame, and whether it is unchanged.
     #[inline]
     fn leaf_now<'t>(&self, tree: &'t Tree, access: Access) -> Option<(ReadGuard<'t>, bool)> {
@@ -215,7 +215,7 @@ impl Cursor {
     pub(super) fn copy(&mut self, leaf: &ReadGuard<'_>, from: usize, to: usize) {
         self.clear();
         self.run.copy(Node::new(leaf.page()), from..to);
-        self.place = Some(Place { leaf: leaf.weak(), slot: from });
+        self.place = Some(RunOrigin { leaf: leaf.weak(), slot: from });
     }
 }
 

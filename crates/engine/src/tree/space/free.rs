@@ -55,7 +55,7 @@ pub(super) struct Places {
 }
 
 /// Where single pages are looked for: from a block on, in these homes beside the header, of so many that are in memory.
-struct Look {
+struct FreePageSearch {
     lowest: u32,
     loaded: usize,
     homes: SmallVec<[Pin; 2]>,
@@ -186,7 +186,7 @@ impl Space {
         if free == 0 {
             return 0;
         }
-        let Look { lowest, homes, .. } = self.where_to_look();
+        let FreePageSearch { lowest, homes, .. } = self.where_to_look();
         let waiting = self.limbo.waiting(self.pages.visits());
         let mut next = Vec::with_capacity(count);
         for pin in std::iter::once(header).chain(&homes) {
@@ -203,11 +203,15 @@ impl Space {
     }
 
     /// Where single pages are looked for.
-    fn where_to_look(&self) -> Look {
+    fn where_to_look(&self) -> FreePageSearch {
         let places = self.places.lock();
         let Places { lowest, loaded, .. } = *places;
         let has_any = |pin: &&Pin| bits::span(pin.id().page).end / BLOCK_PAGES > lowest;
-        Look { lowest, loaded, homes: places.homes.iter().flatten().filter(has_any).cloned().collect() }
+        FreePageSearch {
+            lowest,
+            loaded,
+            homes: places.homes.iter().flatten().filter(has_any).cloned().collect(),
+        }
     }
 
     /// Whether so many pages can be allocated in a row. For whoever cannot stop between them.
@@ -299,7 +303,7 @@ impl Space {
             return None;
         }
         let mut search = Search { waiting: self.limbo.waiting(self.pages.visits()), busy: 0, kind, level };
-        let Look { lowest, loaded, homes } = self.where_to_look();
+        let FreePageSearch { lowest, loaded, homes } = self.where_to_look();
         // The first block of which a page is left.
         let mut left = None;
         for pin in std::iter::once(&ready.header).chain(&homes) {

@@ -1,7 +1,7 @@
 //! Keeps the structure of a space still for who walks it.
 //!
-//! Who takes pages or gives them back is inside from before the first latch until the mini-transaction is committed ([`Still::enter`]).
-//! A walk that nobody was inside of has seen one structure ([`Still::stamp`]); where changes don't stop, [`Still::close`] waits for
+//! Who takes pages or gives them back is inside from before the first latch until the mini-transaction is committed ([`StructureFreeze::enter`]).
+//! A walk that nobody was inside of has seen one structure ([`StructureFreeze::stamp`]); where changes don't stop, [`StructureFreeze::close`] waits for
 //! those inside and keeps others out. They wait with no latch held, so whoever reads or changes entries in place goes on, and the walk
 //! finds every page; what only tidies up is put off instead.
 //!
@@ -17,26 +17,26 @@ use terrace_io::sched::{Event, Sched};
 use terrace_tier::memory::lower_tiers::ReadError;
 
 #[derive(Default)]
-pub struct Still(Mutex<State, { Mutexes::SpacePages as u8 }>);
+pub struct StructureFreeze(Mutex<FreezeState, { Mutexes::SpacePages as u8 }>);
 
 #[derive(Default)]
-struct State {
+struct FreezeState {
     inside: u32,
     entered: u64,
-    closed: Option<Arc<By>>,
+    closed: Option<Arc<FrozenBy>>,
 }
 
-struct By {
+struct FrozenBy {
     thread: ThreadId,
     /// Somebody has left, or it is open again.
     moved: Event,
 }
 
 /// Changes the structure as long as it lives. Nobody enters twice: who has closed it waits for the first to leave.
-pub struct Inside<'s>(&'s Still);
+pub struct Inside<'s>(&'s StructureFreeze);
 
 /// Nobody else's change begins as long as it lives.
-pub struct Closed<'s>(&'s Still, Arc<By>);
+pub struct Closed<'s>(&'s StructureFreeze, Arc<FrozenBy>);
 
 /// What had begun and not ended when somebody looked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,7 +45,7 @@ pub struct Stamp {
     entered: u64,
 }
 
-impl Still {
+impl StructureFreeze {
     /// Waits while a walk keeps it closed. No latch is held.
     pub fn enter(&self, sched: &dyn Sched) -> Result<Inside<'_>> {
         loop {
@@ -70,7 +70,7 @@ impl Still {
     }
 
     pub fn stamp(&self) -> Stamp {
-        let State { inside, entered, .. } = *self.0.lock();
+        let FreezeState { inside, entered, .. } = *self.0.lock();
         Stamp { inside, entered }
     }
 
@@ -81,7 +81,7 @@ impl Still {
 
     /// Waits for another walk, and for changes that have begun.
     pub fn close(&self, sched: &dyn Sched) -> Result<Closed<'_>> {
-        let by = Arc::new(By { thread: std::thread::current().id(), moved: Event::new() });
+        let by = Arc::new(FrozenBy { thread: std::thread::current().id(), moved: Event::new() });
         let closed = loop {
             let (other, seen) = {
                 let mut state = self.0.lock();
@@ -105,7 +105,7 @@ impl Still {
     }
 }
 
-fn wait(by: &By, seen: terrace_io::sched::Ticket, sched: &dyn Sched) -> Result<()> {
+fn wait(by: &FrozenBy, seen: terrace_io::sched::Ticket, sched: &dyn Sched) -> Result<()> {
     if cancel::asked() {
         return Err(ReadError::Cancelled.into());
     }

@@ -1,5 +1,5 @@
 use super::*;
-use terrace_tier::memory::lower_tiers::{Below, Fetched, Held};
+use terrace_tier::memory::lower_tiers::{Below, Fetched, ImageBelow};
 use terrace_tier::testing;
 
 const SPACE: SpaceId = SpaceId::FIRST_USER;
@@ -143,8 +143,8 @@ impl Below for Far {
     fn fetch(&self, id: PageId, image: &mut [u8]) -> std::result::Result<Fetched, ReadError> {
         self.0.fetch(id, image)
     }
-    fn held(&self, _: PageId) -> Held {
-        Held::InObject
+    fn held(&self, _: PageId) -> ImageBelow {
+        ImageBelow::InObject
     }
     fn evicted(&self, _: PageId, _: &mut [u8], _: u8) {}
 }
@@ -187,7 +187,7 @@ fn a_run_does_not_lie_over_the_bits_of_a_group_and_what_it_leaves_is_free() {
 
 /// Blocks go to an object store.
 struct Sinks;
-impl terrace_tier::memory::pages::Room for Sinks {
+impl terrace_tier::memory::pages::SlotAdmission for Sinks {
     fn admit(&self, _: usize, _: SpaceId) -> std::result::Result<(), terrace_tier::memory::pages::NoRoom> {
         Ok(())
     }

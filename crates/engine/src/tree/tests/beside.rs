@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::error::Error;
-use crate::tree::overflow::{self, Large, PAYLOAD, Way};
+use crate::tree::overflow::{self, Large, PAYLOAD, ValueLogging};
 use std::ops::Bound;
 
 pub(super) fn built(entries: &[(Vec<u8>, Vec<u8>)], fill: usize) -> World {
@@ -137,7 +137,7 @@ fn large_values_come_back_and_their_pages_are_used_anew() {
         let mut written = Vec::new();
         for len in [0, 1, PAYLOAD - 1, PAYLOAD, PAYLOAD + 1, 4 * PAYLOAD, 1_000_000] {
             let value: Vec<u8> = (0..len).map(|i| (i / 7) as u8 ^ round).collect();
-            let placed = overflow::write(space, &value, Way::Logged, Urgency::Normal).unwrap();
+            let placed = overflow::write(space, &value, ValueLogging::Logged, Urgency::Normal).unwrap();
             // Who wrote it knows where its pages are.
             let (mut page, mut met) = (placed.large.page, Vec::new());
             while page != 0 {
@@ -165,7 +165,8 @@ fn large_values_come_back_and_their_pages_are_used_anew() {
         assert_eq!(counts.pages - counts.free, 2);
         assert!(round == 0 || counts.pages <= pages, "{} after {pages}", counts.pages);
         // What is free stays as it is, until it is used anew.
-        let other = overflow::write(space, &vec![9; 160 * PAYLOAD], Way::Logged, Urgency::Normal).unwrap();
+        let other =
+            overflow::write(space, &vec![9; 160 * PAYLOAD], ValueLogging::Logged, Urgency::Normal).unwrap();
         for (large, _) in &written {
             let gone = overflow::read(space, *large, Access::Normal, &mut Vec::new());
             assert!(matches!(gone, Err(TreeError::Gone { .. })));
@@ -180,9 +181,9 @@ fn large_values_come_back_and_their_pages_are_used_anew() {
 fn freeing_again_never_takes_another_values_pages() {
     let w = world(200);
     let space = w.tree.space();
-    let old = overflow::write(space, &[1; 50_000], Way::Logged, Urgency::Normal).unwrap().large;
+    let old = overflow::write(space, &[1; 50_000], ValueLogging::Logged, Urgency::Normal).unwrap().large;
     overflow::free(space, old, Urgency::Normal).unwrap();
-    let new = overflow::write(space, &[2; 50_000], Way::Logged, Urgency::Normal).unwrap().large;
+    let new = overflow::write(space, &[2; 50_000], ValueLogging::Logged, Urgency::Normal).unwrap().large;
     overflow::free(space, old, Urgency::Normal).unwrap();
     let mut back = Vec::new();
     overflow::read(space, new, Access::Normal, &mut back).unwrap();

@@ -92,7 +92,7 @@ impl Run for Puts<'_> {
     fn decide(
         &mut self,
         number: usize,
-        spot: &mut Spot<'_, '_>,
+        spot: &mut LeafPosition<'_, '_>,
         log: u64,
     ) -> std::result::Result<Step, TreeError> {
         let needs = record_bound(spot.key().len() + self.values[number].len() + 200);

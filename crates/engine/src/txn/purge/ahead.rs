@@ -47,10 +47,10 @@ struct Wanted {
 
 /// What purge asks of the fetchers, and what they have brought.
 #[derive(Default)]
-pub struct Fetches(Mutex<State, { Mutexes::History as u8 }>);
+pub struct Fetches(Mutex<FetchState, { Mutexes::History as u8 }>);
 
 #[derive(Default)]
-struct State {
+struct FetchState {
     wanted: VecDeque<Wanted>,
     /// On their way.
     under_way: Vec<(Whose, PageId)>,

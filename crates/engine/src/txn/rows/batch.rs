@@ -6,7 +6,7 @@
 //! The rows are locked by who changes them: nobody can come between. Not for entries that must be unique.
 
 use super::super::change::Act;
-use super::super::{State, Txn};
+use super::super::{Txn, TxnState};
 use super::{There, far};
 use crate::error::{Error, Result};
 use crate::row::{self, Head};
@@ -98,7 +98,12 @@ impl Txn {
         })
     }
 
-    fn change_sorted_rows(&self, state: &mut State, table: &Table, changes: &[KeyChange<'_>]) -> Result<()> {
+    fn change_sorted_rows(
+        &self,
+        state: &mut TxnState,
+        table: &Table,
+        changes: &[KeyChange<'_>],
+    ) -> Result<()> {
         let is_large = |change: &KeyChange<'_>| {
             change.put.is_some_and(|row| row.len() + row::HEAD > max_inline_value(change.key.len()))
         };
@@ -122,7 +127,12 @@ impl Txn {
     }
 
     /// Marks the rows that are there at these keys, which ascend, as deleted. Returns how many were there.
-    pub(super) fn mark_sorted_rows(&self, state: &mut State, table: &Table, keys: &[&[u8]]) -> Result<u64> {
+    pub(super) fn mark_sorted_rows(
+        &self,
+        state: &mut TxnState,
+        table: &Table,
+        keys: &[&[u8]],
+    ) -> Result<u64> {
         let wanted: Vec<Wanted<'_>> = keys.iter().map(|key| wanted(key, None)).collect();
         keys.iter().skip(1).try_for_each(|_| self.pay(state, table))?;
         state.has_past |= !crate::planted::MARKS_WITHOUT_PAST.on();
@@ -137,7 +147,7 @@ impl Txn {
     /// Entries of a tree. Where only the store has their leaves, those of the next ones are asked for before some are changed.
     fn change_far_entries(
         &self,
-        state: &mut State,
+        state: &mut TxnState,
         table: &Table,
         index: usize,
         mut changes: &[KeyChange<'_>],
@@ -158,7 +168,7 @@ impl Txn {
 
     fn change_sorted_entries(
         &self,
-        state: &mut State,
+        state: &mut TxnState,
         table: &Table,
         index: usize,
         changes: &[KeyChange<'_>],

@@ -2,14 +2,14 @@
 //!
 //! A row is looked at and locked under its leaf's latch, which who changes it needs, too.
 
-use super::off_page::{Asked, payload};
+use super::off_page::{WantedParts, payload};
 use crate::error::{Error, Result};
-use crate::lock::{InTheWay, Mode, Want};
+use crate::lock::{InTheWay, Mode, WantedLock};
 use crate::row::{Head, TxnId};
 use crate::table::Table;
-use crate::tree::Found;
+use crate::tree::FoundEntry;
 use crate::txn::version::head_of;
-use crate::txn::{Lock, State, Txn};
+use crate::txn::{Lock, Txn, TxnState};
 use terrace_tier::memory::pages::WeakPin;
 use terrace_tier::memory::pool::Access;
 use terrace_tier::page::SpaceId;
@@ -27,7 +27,7 @@ impl Txn {
         let locked = self.lock_latest(table, key, mode, &mut value);
         self.tell()?;
         match locked? {
-            Locked::Row(_) => payload(table, &value, Asked::ALL, out, &mut Vec::new()),
+            Locked::Row(_) => payload(table, &value, WantedParts::ALL, out, &mut Vec::new()),
             _ => Ok(false),
         }
     }
@@ -71,7 +71,7 @@ impl Txn {
     /// Keeps a range of a tree's keys free of others' inserts until the transaction ends (see `Locks::keep`).
     pub(crate) fn keep(
         &self,
-        state: &mut State,
+        state: &mut TxnState,
         space: SpaceId,
         from: &[u8],
         to: Option<&[u8]>,
@@ -88,7 +88,7 @@ impl Txn {
     /// is the newest there is.
     pub(crate) fn lock_row(
         &self,
-        state: &mut State,
+        state: &mut TxnState,
         table: &Table,
         index: usize,
         key: &[u8],
@@ -99,7 +99,8 @@ impl Txn {
         let tree = table.tree(index)?;
         let space = tree.space().id();
         let core = &self.core;
-        let mut request = self.request(state, (space, key), Want { mode: how.mode, ..Want::SHARED });
+        let mut request =
+            self.request(state, (space, key), WantedLock { mode: how.mode, ..WantedLock::SHARED });
         let latest = if how.beside.is_some() { None } else { state.take_latest(space, how.mode, key) };
         let beside = latest.as_deref().map_or(how.beside, Beside::InLeaf);
         if beside.is_some() {
@@ -108,7 +109,7 @@ impl Txn {
         let joins = latest.is_none() || state.begins_range(space, how.mode);
         let mut is_beside = false;
         loop {
-            let look = |found: Option<Found<'_>>| {
+            let look = |found: Option<FoundEntry<'_>>| {
                 let Some(found) = found else { return Ok(Err(None)) };
                 let head = head_of(found.value())?;
                 if self.is_others(state.id, head) {
@@ -157,12 +158,12 @@ impl Txn {
     /// lock is new.
     pub(crate) fn lock_in_leaf(
         &self,
-        state: &mut State,
+        state: &mut TxnState,
         space: SpaceId,
         key: &[u8],
         from: Option<&[u8]>,
         (mode, beside): (Mode, Beside<'_>),
-        found: Found<'_>,
+        found: FoundEntry<'_>,
     ) -> Result<Option<bool>> {
         let head = head_of(found.value())?;
         if head.deleted() || self.is_others(state.id, head) || self.is_too_new(state, head) {
@@ -197,7 +198,7 @@ impl Txn {
     /// in the leaf and nobody has anything against it. Returns how many. Their leaf is latched.
     pub(crate) fn lock_following<'k>(
         &self,
-        state: &mut State,
+        state: &mut TxnState,
         (space, from): (SpaceId, &[u8]),
         mode: Mode,
         rows: impl Iterator<Item = (&'k [u8], &'k [u8])>,
@@ -218,7 +219,7 @@ impl Txn {
     }
 
     /// The key beside which a lock is taken, if that is known of it.
-    fn known_beside<'k>(&self, me: TxnId, beside: Beside<'k>, found: Found<'_>) -> Option<&'k [u8]> {
+    fn known_beside<'k>(&self, me: TxnId, beside: Beside<'k>, found: FoundEntry<'_>) -> Option<&'k [u8]> {
         let dead = |value: &[u8]| {
             Head::decode(value).is_some_and(|(head, _)| head.deleted() && !self.is_others(me, head))
         };
@@ -230,7 +231,7 @@ impl Txn {
     }
 
     /// Gives back a lock in the mode in which it was new when it was taken.
-    pub(crate) fn unlock(&self, state: &mut State, space: SpaceId, key: &[u8], mode: Mode) {
+    pub(crate) fn unlock(&self, state: &mut TxnState, space: SpaceId, key: &[u8], mode: Mode) {
         state.unlocks(space, key);
         self.core.locks.release_row(self.session, space, key, mode);
     }

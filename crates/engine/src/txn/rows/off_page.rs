@@ -3,13 +3,13 @@
 //! An update looks at the row that is there before it writes: parts that have the same bytes are named again. It holds no latch
 //! meanwhile, so under the leaf's latch the row must still name them; if it doesn't, they are written as if nothing had been there.
 
-use super::super::{State, Txn};
+use super::super::{Txn, TxnState};
 use crate::error::TreeError;
 use crate::error::{Error, Result};
 use crate::row::off_page::{self, Hole, Larges, Row};
 use crate::row::{self, APART, Head, LARGE};
 use crate::table::Table;
-use crate::tree::overflow::{self, By, Large, Placed};
+use crate::tree::overflow::{self, Large, Placed, WrittenFor};
 use crate::tree::{Tree, max_inline_value};
 use std::borrow::Cow;
 use terrace_tier::memory::pool::Access;
@@ -23,7 +23,7 @@ pub type PartFilter = dyn Fn(&[u8], u16) -> bool + Send;
 
 /// What of a row is wanted.
 #[derive(Clone, Copy)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct WantedParts<'a> {
     /// Of a row that is a large value, or has parts that are, so many first bytes. Of one with parts, 0 is nothing, and anything else
     /// what `parts` says.
     pub enough: usize,
@@ -31,8 +31,8 @@ pub(crate) struct Asked<'a> {
     pub parts: Option<&'a PartFilter>,
 }
 
-impl Asked<'_> {
-    pub const ALL: Asked<'static> = Asked { enough: usize::MAX, parts: None };
+impl WantedParts<'_> {
+    pub const ALL: WantedParts<'static> = WantedParts { enough: usize::MAX, parts: None };
 }
 
 /// Lays a row out for a leaf in which its key has `key_len` bytes. `write` gets the bytes that are to go elsewhere.
@@ -56,7 +56,7 @@ impl Txn {
     /// The row laid out, its parts written; those that the row at `key` has are in `kept` instead, if there is one.
     pub(super) fn store<'a>(
         &self,
-        state: &mut State,
+        state: &mut TxnState,
         table: &Table,
         key: &[u8],
         row: Row<'a>,
@@ -64,7 +64,7 @@ impl Txn {
     ) -> Result<Stored<'a>> {
         let tree = table.tree(0)?;
         let space = tree.space();
-        let by = if kept.is_some() { By::Update } else { By::Statement };
+        let by = if kept.is_some() { WrittenFor::Update } else { WrittenFor::Statement };
         let mut old: Option<Vec<Placed>> = None;
         lay_out(row, key.len(), &mut |bytes| {
             if let Some(kept) = kept.as_deref_mut().filter(|_| bytes.len() < row.bytes.len()) {
@@ -115,7 +115,7 @@ pub(crate) enum Opened {
 pub(crate) fn payload(
     table: &Table,
     value: &[u8],
-    want: Asked<'_>,
+    want: WantedParts<'_>,
     out: &mut Vec<u8>,
     holes: &mut Vec<Hole>,
 ) -> Result<bool> {
@@ -130,7 +130,7 @@ pub(crate) fn payload(
 pub(crate) fn open(
     table: &Table,
     value: &[u8],
-    want: Asked<'_>,
+    want: WantedParts<'_>,
     out: &mut Vec<u8>,
     holes: &mut Vec<Hole>,
 ) -> Result<Opened> {

@@ -9,7 +9,7 @@
 use super::{EPOCH, Local, refused_or_unavailable, sync_dir};
 use crate::random::Random;
 use crate::real::RealRandom;
-use crate::store::{Bytes, Part, Result, StoreError, Upload, Version};
+use crate::store::{Bytes, Result, StoreError, Upload, UploadPart, Version};
 use object_store::path::Path;
 use object_store::{Error, ObjectStoreExt as _};
 use parking_lot::Mutex;
@@ -80,26 +80,32 @@ impl Local {
         Ok(Upload { key: key.into(), id })
     }
 
-    pub(super) fn write_part(&self, upload: &Upload, number: u32, offset: u64, body: &Bytes) -> Result<Part> {
+    pub(super) fn write_part(
+        &self,
+        upload: &Upload,
+        number: u32,
+        offset: u64,
+        body: &Bytes,
+    ) -> Result<UploadPart> {
         let staged = self.uploads.find(upload)?;
         staged.file.write_all_at(body, offset).map_err(|error| failed(&upload.key, &error))?;
         let bytes = body.len() as u64;
         staged.parts.lock().insert(number, (offset, bytes));
-        Ok(Part { number, offset, bytes, tag: String::new() })
+        Ok(UploadPart { number, offset, bytes, tag: String::new() })
     }
 
     pub(super) fn complete(
         &self,
         upload: &Upload,
-        parts: &[Part],
+        parts: &[UploadPart],
         path: &Path,
         file: &FsPath,
     ) -> Result<Version> {
         let key = upload.key.as_str();
         let staged = self.uploads.find(upload)?;
-        let length = Part::check(key, parts)?;
+        let length = UploadPart::check(key, parts)?;
         let written = staged.parts.lock().clone();
-        let is_written = |part: &Part| written.get(&part.number) == Some(&(part.offset, part.bytes));
+        let is_written = |part: &UploadPart| written.get(&part.number) == Some(&(part.offset, part.bytes));
         if let Some(part) = parts.iter().find(|part| !is_written(part)) {
             return Err(refused(key, &format!("part {} was not written as it is listed", part.number)));
         }

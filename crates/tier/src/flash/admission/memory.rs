@@ -4,7 +4,7 @@
 
 use super::slots::Slots;
 use crate::memory::frame::{ACCESSES_MAX, FrameNo};
-use crate::memory::queues::{Look, Queues};
+use crate::memory::queues::{FrameReport, Queues};
 use crate::page::PageId;
 
 /// Looks at the queues for one page to evict; the engine's pool is as patient.
@@ -92,7 +92,7 @@ impl Memory {
         let frames = &self.frames;
         let victim = self.queues.next_victim(|no, turn| {
             let frame = &frames[no.0 as usize];
-            Look { stale: frame.turn != turn, accesses: frame.accesses, evictable: true }
+            FrameReport { stale: frame.turn != turn, accesses: frame.accesses, evictable: true }
         });
         for no in self.queues.cooled.drain(..) {
             let frame = &mut self.frames[no.0 as usize];

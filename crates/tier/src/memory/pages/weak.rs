@@ -9,7 +9,7 @@
 //! changed in another frame then. So a comparison without a pin first checks that the frame is `Ready`.
 
 use super::{Pages, ReadGuard};
-use crate::memory::frame::{FrameNo, State};
+use crate::memory::frame::{FrameNo, FrameState};
 use crate::page::PageId;
 use crate::planted;
 use std::sync::atomic::Ordering;
@@ -53,7 +53,7 @@ impl Pages {
     pub fn is_unchanged(&self, weak: &WeakPin) -> bool {
         let frame = self.pool.frame(weak.no);
         // The order matters: a frame that became `Ready` again since the weak pin was taken has a higher version by then.
-        let is_ready = frame.state() == State::Ready || planted::LEAVING_FRAME_TRUSTED.on();
+        let is_ready = frame.state() == FrameState::Ready || planted::LEAVING_FRAME_TRUSTED.on();
         is_ready && frame.version.load(Ordering::Acquire) == weak.version
     }
 }

@@ -2,7 +2,7 @@
 
 /// Whether a scan continues at the pages after one (up), or at those before it (down).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Way {
+pub enum ScanDirection {
     #[default]
     Up,
     Down,
@@ -56,7 +56,11 @@ impl Access {
     }
 
     /// The direction in which those pages are.
-    pub(super) fn way(self) -> Way {
-        if matches!(self, Access::RangeDown(_) | Access::ScanDown) { Way::Down } else { Way::Up }
+    pub(super) fn way(self) -> ScanDirection {
+        if matches!(self, Access::RangeDown(_) | Access::ScanDown) {
+            ScanDirection::Down
+        } else {
+            ScanDirection::Up
+        }
     }
 }

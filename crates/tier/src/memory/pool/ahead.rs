@@ -3,13 +3,13 @@
 //! A prefetched page counts as read at its first use, from the tier that it came from: its frame stores that tier until then.
 
 use super::scans::Stretch;
-use super::{Pool, Way};
+use super::{Pool, ScanDirection};
 use crate::limits::by_space::add;
 use crate::limits::meter;
 use crate::memory::frame::FrameNo;
 use crate::memory::lower_tiers::{Fetched, ReadError};
 use crate::memory::prefetch::PREFETCH_MAX;
-use crate::memory::queues::Place;
+use crate::memory::queues::EntryQueue;
 use crate::page::{BLOCK_PAGES, PageId};
 use std::cmp::Reverse;
 use std::sync::atomic::Ordering;
@@ -28,14 +28,14 @@ impl Pool {
 
     /// Claims pages ahead of `id` that the same request fetches, up to `max`. Only in the middle of a scan: one of the two pages
     /// before `id` (after it, in a descending scan) is in memory. Takes frames that are free beyond need, and waits for none.
-    pub(super) fn claim_ahead(&self, id: PageId, max: usize, way: Way) -> Vec<(PageId, FrameNo)> {
+    pub(super) fn claim_ahead(&self, id: PageId, max: usize, way: ScanDirection) -> Vec<(PageId, FrameNo)> {
         if max == 0 {
             return Vec::new();
         }
         let near = |back: u32| {
             let page = match way {
-                Way::Up => id.page.checked_sub(back),
-                Way::Down => id.page.checked_add(back),
+                ScanDirection::Up => id.page.checked_sub(back),
+                ScanDirection::Down => id.page.checked_add(back),
             };
             page.is_some_and(|page| self.table.find(&self.arena, PageId::new(id.space, page)).is_some())
         };
@@ -52,7 +52,7 @@ impl Pool {
         for ahead in self.below.ahead(id, spare, way) {
             // Pages that are in memory already are read along and dropped; but not too many of them, nor more than the buffers
             // hold.
-            let (low, high) = if way == Way::Up { (last, ahead) } else { (ahead, last) };
+            let (low, high) = if way == ScanDirection::Up { (last, ahead) } else { (ahead, last) };
             if !self.below.are_close(low, high, GAP) || ahead.page.abs_diff(id.page) as usize > most {
                 break;
             }
@@ -75,20 +75,20 @@ impl Pool {
     pub(crate) fn prefetch(&self, stretch: Stretch) {
         let Stretch { mut from, count, way } = stretch;
         let mut left = match way {
-            Way::Up => count.min((u32::MAX - from.page).saturating_add(1)),
-            Way::Down => count.min(from.page.saturating_add(1)),
+            ScanDirection::Up => count.min((u32::MAX - from.page).saturating_add(1)),
+            ScanDirection::Down => count.min(from.page.saturating_add(1)),
         };
         while left > 0 {
             let in_block = from.in_block() as u32;
             let (first, room) = match way {
-                Way::Up => (from, left.min(BLOCK_PAGES - in_block)),
-                Way::Down => {
+                ScanDirection::Up => (from, left.min(BLOCK_PAGES - in_block)),
+                ScanDirection::Down => {
                     let room = left.min(in_block + 1);
                     (PageId::new(from.space, from.page - (room - 1)), room)
                 }
             };
             let mut parts = self.requests(first, room as usize);
-            if way == Way::Down {
+            if way == ScanDirection::Down {
                 parts.sort_by_key(|part| Reverse(part.last().copied()));
             }
             if !parts.iter().all(|part| self.prefetch_run(part)) {
@@ -96,8 +96,8 @@ impl Pool {
             }
             left -= room;
             let next = match way {
-                Way::Up => from.page.checked_add(room),
-                Way::Down => from.page.checked_sub(room),
+                ScanDirection::Up => from.page.checked_add(room),
+                ScanDirection::Down => from.page.checked_sub(room),
             };
             let Some(next) = next else { return };
             from.page = next;
@@ -183,7 +183,7 @@ impl Pool {
     fn came_ahead(&self, id: PageId, no: FrameNo, fetched: Fetched) {
         self.sample_arrival(no, id, false);
         self.frame(no).came_ahead(self.period.load(Ordering::Relaxed), fetched.from);
-        self.admit(id, no, fetched, Place::Old);
+        self.admit(id, no, fetched, EntryQueue::Old);
         self.counters.read_ahead.fetch_add(1, Ordering::Relaxed);
         add(&self.reads.of(id.space).ahead, 1);
     }

@@ -1,7 +1,7 @@
 //! The pool's counters for operators.
 
 use super::Pool;
-use crate::memory::frame::{Frame, State};
+use crate::memory::frame::{Frame, FrameState};
 use crate::page::SpaceId;
 use hashbrown::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,7 +50,7 @@ impl Pool {
     /// Pages in memory of each space.
     pub fn pages_by_space(&self) -> HashMap<SpaceId, u64> {
         let mut counts = HashMap::new();
-        for frame in self.arena.frames().filter(|frame| frame.state() != State::Free) {
+        for frame in self.arena.frames().filter(|frame| frame.state() != FrameState::Free) {
             *counts.entry(frame.id().space).or_insert(0) += 1;
         }
         counts
@@ -59,7 +59,7 @@ impl Pool {
     /// Reads of each space. Looks at every frame.
     pub fn reads_by_space(&self, spaces: &[SpaceId]) -> HashMap<SpaceId, Reads> {
         let mut here: HashMap<SpaceId, u64> = HashMap::new();
-        for frame in self.arena.frames().filter(|frame| frame.state() != State::Free) {
+        for frame in self.arena.frames().filter(|frame| frame.state() != FrameState::Free) {
             *here.entry(frame.id().space).or_insert(0) += frame.hits();
         }
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

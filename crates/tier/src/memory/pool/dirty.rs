@@ -1,8 +1,8 @@
 //! Dirty pages: which there are and in what order they became so, copied for the flusher, clean again.
 
 use super::{Access, FRAME_WAIT_MAX, Lookup, PATIENCE, Pool};
-use crate::memory::frame::{FrameNo, State};
-use crate::memory::lower_tiers::{Held, ReadError, may_wait, not_cancelled};
+use crate::memory::frame::{FrameNo, FrameState};
+use crate::memory::lower_tiers::{ImageBelow, ReadError, may_wait, not_cancelled};
 use crate::page::{Glsn, PAGE_SIZE, PageId, PageRef, TEMPORARY_GLSN};
 use crate::planted;
 use crate::sync::RawLatch as _;
@@ -157,11 +157,11 @@ impl Pool {
     pub fn copy_dirty(&self, no: FrameNo, buf: &mut [u8]) -> Option<DirtyCopy> {
         assert_eq!(buf.len(), PAGE_SIZE);
         let frame = self.frame(no);
-        if frame.state() != State::Ready || !frame.is_dirty() || !frame.latch.try_lock_shared() {
+        if frame.state() != FrameState::Ready || !frame.is_dirty() || !frame.latch.try_lock_shared() {
             return None;
         }
         let first_change = frame.first_change();
-        let copy = first_change.filter(|_| frame.state() == State::Ready).map(|first_change| {
+        let copy = first_change.filter(|_| frame.state() == FrameState::Ready).map(|first_change| {
             // SAFETY: under the shared latch.
             buf.copy_from_slice(unsafe { self.arena.bytes(no) });
             let page = PageRef::new(buf);
@@ -185,7 +185,7 @@ impl Pool {
         let frame = self.frame(copy.frame);
         frame.latch.lock_shared();
         let current = frame.id() == copy.id
-            && frame.state() == State::Ready
+            && frame.state() == FrameState::Ready
             && frame.first_change() == Some(copy.first_change);
         if current {
             self.clear_homeless(copy.frame);
@@ -242,7 +242,7 @@ impl Pool {
         let Lookup::Pinned(no) = self.lookup(id, Access::Internal) else { return };
         let frame = self.frame(no);
         frame.latch.lock_shared();
-        if frame.is_dirty() && self.below.held(id) == Held::Nowhere {
+        if frame.is_dirty() && self.below.held(id) == ImageBelow::Nowhere {
             self.set_homeless(no);
         }
         // SAFETY: locked above.

@@ -1,7 +1,7 @@
 //! Invariants of the pool at rest: for tests.
 
 use super::Pool;
-use crate::memory::frame::{FrameNo, State};
+use crate::memory::frame::{FrameNo, FrameState};
 use std::sync::atomic::Ordering;
 
 impl Pool {
@@ -10,7 +10,7 @@ impl Pool {
         let mut seen = std::collections::HashSet::new();
         for no in (0..self.arena.made() as u32).map(FrameNo) {
             let frame = self.frame(no);
-            if frame.state() == State::Free {
+            if frame.state() == FrameState::Free {
                 continue;
             }
             assert!((no.0 as usize) < self.frames(), "page {} is in a frame that is not in use", frame.id());
@@ -20,7 +20,7 @@ impl Pool {
                 self.table.with(&self.arena, id, |found| found == Some(no)),
                 "page {id} is not found in its frame"
             );
-            assert_eq!(frame.state(), State::Ready, "page {id} is claimed at rest");
+            assert_eq!(frame.state(), FrameState::Ready, "page {id} is claimed at rest");
             let turn = frame.turn.load(Ordering::Acquire);
             assert!(self.queues.lock().has(no, turn), "page {id} is in no queue: it would never leave");
             assert_eq!(frame.pins(), 0, "page {id} is pinned at rest");

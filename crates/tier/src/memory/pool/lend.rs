@@ -27,7 +27,7 @@ use crate::sync::{Mutex, Mutexes};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use terrace_io::observe::{self, Held, Memory};
+use terrace_io::observe::{self, Memory, TrackedBytes};
 
 /// Frames that one step takes out of circulation at the most.
 const STEP: usize = 64;
@@ -71,7 +71,7 @@ pub(crate) struct Lending {
     /// Held while frames go out of circulation or come back: where the next ones are taken, below this one. 0: from the end.
     turn: Mutex<usize, { Mutexes::PoolLoans as u8 }>,
     /// What the frames in circulation take.
-    shown: Held,
+    shown: TrackedBytes,
 }
 
 impl Lending {
@@ -81,7 +81,7 @@ impl Lending {
             by_purpose: Default::default(),
             frames: AtomicUsize::new(0),
             turn: Mutex::new(0),
-            shown: Held::new(Memory::Frames),
+            shown: TrackedBytes::new(Memory::Frames),
         }
     }
 

@@ -4,9 +4,9 @@ use super::{Access, Pool};
 use crate::address::Tier;
 use crate::limits::by_space::add;
 use crate::limits::meter;
-use crate::memory::frame::{FrameNo, State};
-use crate::memory::lower_tiers::{Fetched, Held, ReadError};
-use crate::memory::queues::Place;
+use crate::memory::frame::{FrameNo, FrameState};
+use crate::memory::lower_tiers::{Fetched, ImageBelow, ReadError};
+use crate::memory::queues::EntryQueue;
 use crate::page::PageId;
 use crate::planted;
 use crate::sync::RawLatch as _;
@@ -26,7 +26,7 @@ impl Pool {
     }
 
     /// Publishes an image that was fetched into a claimed frame.
-    pub(super) fn admit(&self, id: PageId, no: FrameNo, fetched: Fetched, place: Place) {
+    pub(super) fn admit(&self, id: PageId, no: FrameNo, fetched: Fetched, place: EntryQueue) {
         if let Some(first) = fetched.first_change {
             if fetched.from == Tier::Log {
                 self.set_homeless(no);
@@ -42,9 +42,9 @@ impl Pool {
         self.arena.prepare(no);
         self.table.insert(&self.arena, id, no, || {
             let frame = self.frame(no);
-            assert_eq!(frame.state(), State::Free);
+            assert_eq!(frame.state(), FrameState::Free);
             frame.set_id(id);
-            frame.set_state(State::Claimed);
+            frame.set_state(FrameState::Claimed);
         })
     }
 
@@ -77,7 +77,7 @@ impl Pool {
                     frame.expect_use();
                 }
                 frame.pin_again();
-                let place = if access == Access::Once { Place::First } else { Place::Old };
+                let place = if access == Access::Once { EntryQueue::First } else { EntryQueue::Old };
                 self.admit(id, no, fetched, place);
                 Ok(no)
             }
@@ -89,7 +89,7 @@ impl Pool {
     }
 
     /// Ends a claim: the page is in memory.
-    pub(super) fn publish(&self, no: FrameNo, place: Place) {
+    pub(super) fn publish(&self, no: FrameNo, place: EntryQueue) {
         let frame = self.frame(no);
         frame.version.fetch_add(1, Ordering::AcqRel);
         let (id, turn) = (frame.id(), frame.turn.load(Ordering::Relaxed));
@@ -100,7 +100,7 @@ impl Pool {
             queues.arrived()
         };
         self.period.store(period, Ordering::Relaxed);
-        frame.set_state(State::Ready);
+        frame.set_state(FrameState::Ready);
         self.shard(id).claims_ended.notify();
     }
 
@@ -127,15 +127,15 @@ impl Pool {
         self.set_homeless(no);
         // SAFETY: the claim makes this thread the frame's only owner.
         unsafe { self.arena.bytes_mut(no) }.fill(0);
-        self.publish(no, Place::Old);
+        self.publish(no, EntryQueue::Old);
         true
     }
 
     /// A page was formatted again, whatever image of it other tiers have. The caller has the exclusive latch.
     pub(crate) fn renewed(&self, no: FrameNo) {
         match self.below.held(self.frame(no).id()) {
-            Held::Nowhere => self.set_homeless(no),
-            Held::InSlot | Held::InObject => self.clear_homeless(no),
+            ImageBelow::Nowhere => self.set_homeless(no),
+            ImageBelow::InSlot | ImageBelow::InObject => self.clear_homeless(no),
         }
     }
 
@@ -144,6 +144,6 @@ impl Pool {
         let promised = self
             .table
             .with(&self.arena, id, |no| no.is_some_and(|no| self.frame(no).homeless.load(Ordering::Acquire)));
-        promised || self.below.held(id) == Held::InSlot
+        promised || self.below.held(id) == ImageBelow::InSlot
     }
 }

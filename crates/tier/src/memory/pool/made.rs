@@ -3,7 +3,7 @@
 
 use super::Pool;
 use crate::memory::frame::FrameNo;
-use crate::memory::queues::Place;
+use crate::memory::queues::EntryQueue;
 use crate::page::{PAGE_SIZE, PageId};
 use std::sync::atomic::Ordering;
 
@@ -28,7 +28,7 @@ impl Pool {
         // SAFETY: the claim makes this thread the frame's only owner.
         unsafe { self.arena.bytes_mut(no) }.copy_from_slice(image);
         frame.pin_again();
-        self.publish(no, Place::Old);
+        self.publish(no, EntryQueue::Old);
         Some(no)
     }
 

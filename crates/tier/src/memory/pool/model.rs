@@ -13,7 +13,7 @@ mod bounded;
 use crate::memory::lower_tiers::{Below, Fetched, ReadError};
 use crate::memory::pages::Pages;
 use crate::memory::pool::frame_hint::LastSeen;
-use crate::memory::pool::{Access, Loan, Purpose, Way};
+use crate::memory::pool::{Access, Loan, Purpose, ScanDirection};
 use crate::page::{PAGE_SIZE, PageId, PageKind, SpaceId};
 use crate::planted;
 use crate::redo::Urgency;
@@ -66,7 +66,7 @@ impl Below for Runs {
     fn fetch(&self, id: PageId, image: &mut [u8]) -> Result<Fetched, ReadError> {
         self.0.fetch(id, image)
     }
-    fn ahead(&self, id: PageId, max: usize, _: Way) -> Vec<PageId> {
+    fn ahead(&self, id: PageId, max: usize, _: ScanDirection) -> Vec<PageId> {
         (1..3).take(max).map(|n| PageId::new(id.space, id.page + n)).collect()
     }
     fn evicted(&self, id: PageId, image: &mut [u8], accesses: u8) {

@@ -16,7 +16,7 @@
 //! Locks: `moves`, then as in `pool`; one resize at a time (the caller's promise).
 
 use super::Pool;
-use crate::memory::frame::{FrameNo, State};
+use crate::memory::frame::{FrameNo, FrameState};
 use crate::sync::RawLatch as _;
 use std::sync::atomic::Ordering;
 use terrace_io::clock::Nanos;
@@ -202,15 +202,15 @@ impl Pool {
         let _moves = self.moves.lock();
         let frame = self.frame(no);
         match frame.state() {
-            State::Free => return Vacated::Empty,
-            State::Claimed => return Vacated::Busy,
-            State::Ready if frame.pins() > 0 => return Vacated::Pinned,
-            State::Ready => {}
+            FrameState::Free => return Vacated::Empty,
+            FrameState::Claimed => return Vacated::Busy,
+            FrameState::Ready if frame.pins() > 0 => return Vacated::Pinned,
+            FrameState::Ready => {}
         }
         let room = self.room_to_move();
         if !frame.try_claim() {
             room.into_iter().for_each(|to| self.give_frame(to));
-            return if frame.state() == State::Ready { Vacated::Pinned } else { Vacated::Busy };
+            return if frame.state() == FrameState::Ready { Vacated::Pinned } else { Vacated::Busy };
         }
         match room {
             Some(to) if self.move_claimed(no, to) => Vacated::Empty,
@@ -253,7 +253,7 @@ impl Pool {
         for to in (0..no.0).map(FrameNo) {
             let frame = self.frame(to);
             match frame.state() {
-                State::Ready if frame.pins() == 0 => {
+                FrameState::Ready if frame.pins() == 0 => {
                     if frame.is_dirty() {
                         let spare = self.room_to_move()?;
                         if !(frame.try_claim() && self.move_claimed(to, spare)) {
@@ -267,7 +267,7 @@ impl Pool {
                         }
                     }
                 }
-                State::Free => {}
+                FrameState::Free => {}
                 _ => continue,
             }
             let mut free = self.free.lock();
@@ -314,7 +314,7 @@ impl Pool {
         let id = old.id();
         self.arena.prepare(to);
         new.set_id(id);
-        new.set_state(State::Claimed);
+        new.set_state(FrameState::Claimed);
         // SAFETY: both claims are this thread's, and the frames are different.
         unsafe { self.arena.bytes_mut(to).copy_from_slice(self.arena.bytes(from)) };
         new.moved_from(old);
@@ -331,7 +331,7 @@ impl Pool {
         self.table.replace(&self.arena, id, from, to);
         new.version.fetch_add(1, Ordering::AcqRel);
         self.queues.lock().push_old(to, new.turn.load(Ordering::Relaxed));
-        new.set_state(State::Ready);
+        new.set_state(FrameState::Ready);
         // SAFETY: the caller locked it.
         unsafe { old.latch.unlock_exclusive() };
         self.give_frame(from);

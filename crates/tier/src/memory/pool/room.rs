@@ -1,7 +1,7 @@
 //! Room: free frames, and the pages that leave for them.
 
 use super::{FRAME_WAIT_MAX, PATIENCE, Pool};
-use crate::memory::frame::{ACCESSES_MAX, FrameNo, State};
+use crate::memory::frame::{ACCESSES_MAX, FrameNo, FrameState};
 use crate::memory::lower_tiers::{ReadError, may_wait, not_cancelled};
 use crate::planted;
 use std::sync::atomic::Ordering;
@@ -59,8 +59,11 @@ impl Pool {
     }
 
     pub(super) fn no_frame(&self) -> ReadError {
-        let pinned =
-            self.arena.frames().filter(|frame| frame.state() == State::Ready && frame.pins() > 0).count();
+        let pinned = self
+            .arena
+            .frames()
+            .filter(|frame| frame.state() == FrameState::Ready && frame.pins() > 0)
+            .count();
         ReadError::NoFrame { frames: self.frames(), dirty: self.dirty_frames(), pinned }
     }
 
@@ -71,7 +74,7 @@ impl Pool {
         frame.sampled.store(false, Ordering::Relaxed);
         frame.version.fetch_add(1, Ordering::AcqRel);
         frame.turn.fetch_add(1, Ordering::AcqRel);
-        frame.set_state(State::Free);
+        frame.set_state(FrameState::Free);
         self.free.lock().put(no, self.reserve());
         self.frames_freed.notify_all_but(OTHERS);
     }
@@ -98,12 +101,12 @@ impl Pool {
         let promoted = queues.promoted;
         let victim = queues.next_victim(|no, turn| {
             let frame = self.frame(no);
-            crate::memory::queues::Look {
+            crate::memory::queues::FrameReport {
                 // One that is claimed is on its way in, or may stay: its entry stays.
                 stale: frame.turn.load(Ordering::Acquire) != turn
-                    || planted::CLAIMED_ENTRY_DROPPED.on() && frame.state() != State::Ready,
+                    || planted::CLAIMED_ENTRY_DROPPED.on() && frame.state() != FrameState::Ready,
                 accesses: frame.accesses(),
-                evictable: frame.state() == State::Ready && frame.pins() == 0 && !frame.is_dirty(),
+                evictable: frame.state() == FrameState::Ready && frame.pins() == 0 && !frame.is_dirty(),
             }
         });
         for no in queues.cooled.drain(..) {
@@ -119,9 +122,9 @@ impl Pool {
         let frame = self.frame(no);
         let turn = frame.turn.load(Ordering::Acquire);
         let claimed = if planted::PINS_SEEN_EARLY.on() {
-            let unpinned = frame.state() == State::Ready && frame.pins() == 0;
+            let unpinned = frame.state() == FrameState::Ready && frame.pins() == 0;
             if unpinned {
-                frame.set_state(State::Claimed);
+                frame.set_state(FrameState::Claimed);
             }
             unpinned
         } else {
@@ -141,7 +144,7 @@ impl Pool {
     pub(super) fn end_claim(&self, no: FrameNo) {
         let frame = self.frame(no);
         let id = frame.id();
-        frame.set_state(State::Ready);
+        frame.set_state(FrameState::Ready);
         self.shard(id).claims_ended.notify();
     }
 

@@ -22,14 +22,14 @@ const SAMPLES_MAX: usize = 8192;
 const SAMPLES_MIN: usize = 1024;
 
 /// The recorded reads.
-struct Seen {
+struct ReadSamples {
     shards: Shards,
     /// The pool's reads when they were last halved, and the weight of the reads until then.
     halved_at: u64,
     past: f64,
 }
 
-impl Seen {
+impl ReadSamples {
     /// All reads, with their present weights.
     fn reads(&self, all: u64) -> f64 {
         self.past + all.saturating_sub(self.halved_at) as f64
@@ -37,7 +37,7 @@ impl Seen {
 }
 
 pub(super) struct Sample {
-    seen: Mutex<Seen, { Mutexes::PoolSamples as u8 }>,
+    seen: Mutex<ReadSamples, { Mutexes::PoolSamples as u8 }>,
     /// Pages whose hash is below it are sampled.
     threshold: AtomicU64,
     /// Records skipped because the sample was locked.
@@ -51,7 +51,7 @@ impl Sample {
         let shards = Shards::new(samples);
         Sample {
             threshold: AtomicU64::new(shards.threshold()),
-            seen: Mutex::new(Seen { shards, halved_at: 0, past: 0.0 }),
+            seen: Mutex::new(ReadSamples { shards, halved_at: 0, past: 0.0 }),
             skipped: AtomicU64::new(0),
         }
     }

@@ -12,7 +12,7 @@
 //!
 //! Locks: `streams` and `queue`, for memory work only.
 
-use super::Way;
+use super::ScanDirection;
 use crate::memory::prefetch::PREFETCH_MAX;
 use crate::page::{BLOCK_PAGES, PageId, SpaceId};
 use crate::sync::{Mutex, Mutexes};
@@ -37,7 +37,7 @@ const NO_MARK: u64 = 0;
 pub struct Stretch {
     pub from: PageId,
     pub count: u32,
-    pub way: Way,
+    pub way: ScanDirection,
 }
 
 impl Stretch {
@@ -56,17 +56,17 @@ impl Stretch {
 }
 
 /// A page's distance from where all scans in this direction begin; its own inverse.
-fn along(way: Way, page: u32) -> u32 {
+fn along(way: ScanDirection, page: u32) -> u32 {
     match way {
-        Way::Up => page,
-        Way::Down => u32::MAX - page,
+        ScanDirection::Up => page,
+        ScanDirection::Down => u32::MAX - page,
     }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Stream {
     space: SpaceId,
-    way: Way,
+    way: ScanDirection,
     /// The first page not yet requested, as [`along`] the direction.
     next: u32,
     /// Pages of the last stretch.
@@ -83,7 +83,7 @@ struct Streams {
 
 impl Streams {
     /// A scan missed `from` and fetches `count` pages from there on itself. Returns the stream's index and mark.
-    fn missed(&mut self, from: PageId, count: u32, way: Way) -> (usize, PageId) {
+    fn missed(&mut self, from: PageId, count: u32, way: ScanDirection) -> (usize, PageId) {
         let (space, first) = (from.space, along(way, from.page));
         let next = first.saturating_add(count);
         let known = self.all.iter().position(|one| {
@@ -110,7 +110,7 @@ impl Streams {
         // The last stretch of a descending scan ends before page 0, a space's header.
         let there = u32::MAX - one.next;
         let count = (2 * one.length).min(most);
-        let count = if one.way == Way::Down { count.min(there) } else { count };
+        let count = if one.way == ScanDirection::Down { count.min(there) } else { count };
         if count == 0 {
             return None;
         }
@@ -169,7 +169,7 @@ impl Scans {
     }
 
     /// A scan that missed `from` fetches `count` pages from there on.
-    pub fn missed(&self, from: PageId, count: u32, way: Way) {
+    pub fn missed(&self, from: PageId, count: u32, way: ScanDirection) {
         let mut streams = self.streams.lock();
         let (place, mark) = streams.missed(from, count, way);
         self.set_mark(place, packed(mark));
@@ -230,7 +230,7 @@ mod tests {
     }
 
     fn up(from: PageId, count: u32) -> Stretch {
-        Stretch { from, count, way: Way::Up }
+        Stretch { from, count, way: ScanDirection::Up }
     }
 
     /// Streams that request at most a block.
@@ -260,7 +260,7 @@ mod tests {
             if n < there {
                 scans.read(page(n));
             } else {
-                scans.missed(page(n), 32, Way::Up);
+                scans.missed(page(n), 32, ScanDirection::Up);
                 there = n + 32;
             }
             while let Some(stretch) = take_whole(scans) {
@@ -290,9 +290,9 @@ mod tests {
             assert_eq!((&lengths[..2], lengths.iter().max()), (&[64, 128][..], Some(&most)));
         }
         let scans = Scans::new(300);
-        scans.missed(page(10), 32, Way::Up);
+        scans.missed(page(10), 32, ScanDirection::Up);
         scans.read(page(26));
-        let piece = |from, count| Some(Stretch { from: page(from), count, way: Way::Up });
+        let piece = |from, count| Some(Stretch { from: page(from), count, way: ScanDirection::Up });
         assert_eq!([scans.take(), scans.take(), scans.take()], [piece(42, 22), piece(64, 42), None]);
         scans.resize(0);
         scans.read(page(74));
@@ -306,7 +306,7 @@ mod tests {
     fn several_scans_share_what_one_would_have_ahead() {
         for (others, most) in [(0, 512), (1, 256), (3, 128), (10, 128)] {
             let scans = Scans::new(5000);
-            (0..others).for_each(|n| scans.missed(page(100_000 * (n + 1)), 32, Way::Up));
+            (0..others).for_each(|n| scans.missed(page(100_000 * (n + 1)), 32, ScanDirection::Up));
             let asked = scan(&scans, 4000);
             assert_eq!(asked.iter().map(|(_, stretch)| stretch.count).max(), Some(most), "{others} others");
         }
@@ -321,7 +321,7 @@ mod tests {
     fn scans_side_by_side_have_streams_of_their_own_and_a_lost_one_begins_anew() {
         let scans = in_little_memory();
         for n in 0..STREAMS as u32 + 1 {
-            scans.missed(page(n * 10_000), 32, Way::Up);
+            scans.missed(page(n * 10_000), 32, ScanDirection::Up);
         }
         scans.read(page(16)); // the first one's: forgotten
         assert_eq!(scans.take(), None);
@@ -336,11 +336,11 @@ mod tests {
     #[test]
     fn one_that_outruns_its_stretches_goes_on_where_it_is() {
         let scans = in_little_memory();
-        scans.missed(page(0), 32, Way::Up);
+        scans.missed(page(0), 32, ScanDirection::Up);
         scans.read(page(16));
         assert_eq!(take_whole(&scans), Some(up(page(32), 64)));
         // The stretch was not fetched, for want of frames: it misses the first page of it.
-        scans.missed(page(32), 32, Way::Up);
+        scans.missed(page(32), 32, ScanDirection::Up);
         scans.read(page(48));
         assert_eq!(take_whole(&scans), Some(up(page(64), 128)));
         assert!(scans.streams.lock().all.iter().flatten().count() == 1);
@@ -349,7 +349,7 @@ mod tests {
     #[test]
     fn nobody_reads_beyond_the_last_page_number() {
         let scans = in_little_memory();
-        scans.missed(page(u32::MAX - 40), 32, Way::Up);
+        scans.missed(page(u32::MAX - 40), 32, ScanDirection::Up);
         scans.read(page(u32::MAX - 24));
         assert_eq!(scans.take(), None);
     }
@@ -364,11 +364,11 @@ mod tests {
                 scans.read(page(n));
             } else {
                 assert_eq!(n, last, "page {n} was not asked for in time");
-                scans.missed(page(n), 32, Way::Down);
+                scans.missed(page(n), 32, ScanDirection::Down);
                 there = n - 31;
             }
             while let Some(Stretch { from, count, way }) = take_whole(&scans) {
-                assert_eq!((from, way), (page(there - 1), Way::Down), "stretches join");
+                assert_eq!((from, way), (page(there - 1), ScanDirection::Down), "stretches join");
                 assert!(n > from.page + 15 || from.page < 16, "page {n} asks for what it is at: {from:?}");
                 there -= count;
                 lengths.push(count);
@@ -380,11 +380,11 @@ mod tests {
     #[test]
     fn scans_up_and_down_of_the_same_pages_are_two() {
         let scans = in_little_memory();
-        scans.missed(page(100), 32, Way::Up);
-        scans.missed(page(131), 32, Way::Down);
+        scans.missed(page(100), 32, ScanDirection::Up);
+        scans.missed(page(131), 32, ScanDirection::Down);
         scans.read(page(116));
         assert_eq!(take_whole(&scans), Some(up(page(132), 64)));
         scans.read(page(115));
-        assert_eq!(take_whole(&scans), Some(Stretch { from: page(99), count: 64, way: Way::Down }));
+        assert_eq!(take_whole(&scans), Some(Stretch { from: page(99), count: 64, way: ScanDirection::Down }));
     }
 }

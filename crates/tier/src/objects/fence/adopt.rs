@@ -5,24 +5,24 @@
 //! object is unchanged. A crash in between leaves a volume whose next start takes the store, unless the other copy has written to
 //! it meanwhile: then it is fenced as before.
 
-use super::{Fence, FenceError, Held, Turn};
+use super::{EpochAction, EpochContent, Fence, FenceError};
 
 /// The distance of the adopting writer's epoch above both volumes' epochs: a copy of a format that recorded no takers goes by the
 /// epoch alone, and may have been started a few times without reaching the store.
 const LEAP: u32 = 1000;
 
 /// The epoch of a writer that adopts a store; None: there are no more epochs.
-pub fn epoch(of_volume: u32, found: &Held) -> Option<u32> {
+pub fn epoch(of_volume: u32, found: &EpochContent) -> Option<u32> {
     of_volume.max(found.writer.epoch).checked_add(LEAP)
 }
 
 impl Fence {
     /// Takes the store from `expected`. Fails with `Moved` if the store has another holder by now.
-    pub fn adopt(&self, expected: &Held) -> Result<(), FenceError> {
+    pub fn adopt(&self, expected: &EpochContent) -> Result<(), FenceError> {
         self.note_takers(&[expected.taker(), self.writer.taker()])?;
-        self.put(&Held { writer: self.writer, mark: 0 }, &|found| match found {
-            Some(found) if found.writer == self.writer => Ok(Turn::Done), // the reply was lost, the effect was not
-            Some(found) if found == expected => Ok(Turn::Put),
+        self.put(&EpochContent { writer: self.writer, mark: 0 }, &|found| match found {
+            Some(found) if found.writer == self.writer => Ok(EpochAction::Done), // the reply was lost, the effect was not
+            Some(found) if found == expected => Ok(EpochAction::Put),
             Some(found) => Err(FenceError::Moved { store: self.store.describe(), found: found.writer.epoch }),
             None => Err(FenceError::Empty { store: self.store.describe() }),
         })

@@ -103,7 +103,8 @@ fn the_mark_moves_on_the_volume_before_it_moves_in_the_store() {
     let (store, volume) = (store(), Arc::new(TakersInMemory::default()));
     let marks = || {
         let kept = volume.known().last().map_or(0, |taker| taker.mark);
-        let held = store.get(Purpose::Epoch, KEY).map(|(bytes, _)| Held::decode(&bytes).unwrap().mark);
+        let held =
+            store.get(Purpose::Epoch, KEY).map(|(bytes, _)| EpochContent::decode(&bytes).unwrap().mark);
         (kept, held.unwrap_or(0))
     };
     let one = start(&store, &volume, 1, 11);
@@ -238,10 +239,12 @@ fn workers_who_take_and_mark_at_once_fence_nobody() {
 fn two_who_take_the_store_at_once_forget_nobody() {
     let _one = ONE.lock();
     let (store, volume) = (store(), Arc::new(TakersInMemory::default()));
-    let held =
-        |epoch: u32| Held { writer: Writer { nonce: u64::from(10 + epoch), ..writer(epoch) }, mark: 0 };
+    let held = |epoch: u32| EpochContent {
+        writer: Writer { nonce: u64::from(10 + epoch), ..writer(epoch) },
+        mark: 0,
+    };
     let start = |epoch: u32| start(&store, &volume, epoch, u64::from(10 + epoch));
-    let land = |one: Held| {
+    let land = |one: EpochContent| {
         let version = store.get(Purpose::Epoch, KEY).unwrap().1;
         store.put_if_match(Purpose::Epoch, KEY, &one.encode(), &version).unwrap();
     };
@@ -264,7 +267,7 @@ fn starts_that_could_not_take_the_store_are_kept_within_bounds() {
     start(&store, &volume, 1, 1).take().unwrap();
     for epoch in 2..60 {
         let fence = start(&store, &volume, epoch, u64::from(epoch));
-        let found = Held { writer: Writer { nonce: 1, ..writer(1) }, mark: 0 };
+        let found = EpochContent { writer: Writer { nonce: 1, ..writer(1) }, mark: 0 };
         fence.note_intention(Some(&found)).unwrap();
         let known = volume.known();
         assert!(known.len() <= TAKERS_MAX && known[0].epoch == 1 && known.last().unwrap().epoch == epoch);
@@ -361,7 +364,7 @@ fn garbage_is_corrupt_and_final() {
     let error = fence(&store, writer(2)).take().unwrap_err();
     assert!(matches!(error, FenceError::Corrupt { .. }) && error.is_final());
     for len in 0..80 {
-        assert!(Held::decode(&vec![7; len]).is_err());
+        assert!(EpochContent::decode(&vec![7; len]).is_err());
     }
 }
 

@@ -77,7 +77,7 @@ impl Seat {
 }
 
 #[derive(Default)]
-struct State {
+struct CoalescerState {
     /// Requests in flight.
     requests: usize,
     /// Objects with a request in flight that other misses may wait for, and those that wait.
@@ -90,11 +90,11 @@ pub struct Coalescer {
     patience: Nanos,
     /// Bytes that spans may still take.
     room: Arc<AtomicUsize>,
-    state: Mutex<State, { Mutexes::ObjectReads as u8 }>,
+    state: Mutex<CoalescerState, { Mutexes::ObjectReads as u8 }>,
 }
 
 /// How a page is fetched.
-pub enum Turn<'a> {
+pub enum FetchTurn<'a> {
     /// By a request that the holder makes.
     Go(Flight<'a>),
     /// It has come with another's.
@@ -149,7 +149,7 @@ impl Coalescer {
     }
 
     /// How to fetch the page at `at`. May wait.
-    pub fn turn(&self, at: &InObject) -> Turn<'_> {
+    pub fn turn(&self, at: &InObject) -> FetchTurn<'_> {
         let seat = {
             let mut state = self.state.lock();
             let busy = state.requests >= self.busy;
@@ -174,9 +174,9 @@ impl Coalescer {
         let mut state = self.state.lock();
         let answer = seat.answer.lock().take();
         match answer {
-            Some(Answer::Come(span)) => Turn::Come(span),
+            Some(Answer::Come(span)) => FetchTurn::Come(span),
             Some(Answer::Lead(with, reserved)) => {
-                Turn::Go(Flight { coalescer: self, key: Some(at.key), with, reserved })
+                FetchTurn::Go(Flight { coalescer: self, key: Some(at.key), with, reserved })
             }
             Some(Answer::Alone) => self.go(&mut state, None),
             // the wait timed out
@@ -189,9 +189,9 @@ impl Coalescer {
     }
 
     /// Adds a request for one page.
-    fn go(&self, state: &mut State, key: Option<ObjectKey>) -> Turn<'_> {
+    fn go(&self, state: &mut CoalescerState, key: Option<ObjectKey>) -> FetchTurn<'_> {
         state.requests += 1;
-        Turn::Go(Flight { coalescer: self, key, with: Vec::new(), reserved: None })
+        FetchTurn::Go(Flight { coalescer: self, key, with: Vec::new(), reserved: None })
     }
 
     /// A request has ended: the first miss that waited for it sends the next one.

@@ -55,7 +55,7 @@ enum Body {
 }
 
 /// The same after its image was checked: a packed body of this length, or the body in the old object.
-enum Found {
+enum CheckedBody {
     Packed(usize),
     Stored(Bytes),
 }
@@ -173,20 +173,20 @@ impl Mover {
                             if state.wanted >> i & 1 == 1 {
                                 self.offer(block, *i, home.tag, image, &mut patience);
                             }
-                            Found::Packed(self.objects.packer.pack(codec, image))
+                            CheckedBody::Packed(self.objects.packer.pack(codec, image))
                         }
                         _ => self.far_body(block, state, (pages, *i), &mut stored, codec, image)?,
                     };
                     let length = match found {
-                        Found::Packed(length) => {
+                        CheckedBody::Packed(length) => {
                             packed.copy_within(from..from + length, end);
                             length
                         }
-                        Found::Stored(body) if patched(i) => {
+                        CheckedBody::Stored(body) if patched(i) => {
                             packed[end..][..body.len()].copy_from_slice(&body);
                             body.len()
                         }
-                        Found::Stored(body) => {
+                        CheckedBody::Stored(body) => {
                             bodies[*i] = Some(Body::Stored(body));
                             continue;
                         }
@@ -348,9 +348,9 @@ impl Mover {
         stored: &mut Bodies,
         codec: Codec,
         image: &mut [u8],
-    ) -> Result<Found, Failure> {
+    ) -> Result<CheckedBody, Failure> {
         let (id, packer) = (block.page(i), &self.objects.packer);
-        let pack = |image: &mut [u8]| Found::Packed(packer.pack(codec, image));
+        let pack = |image: &mut [u8]| CheckedBody::Packed(packer.pack(codec, image));
         let nowhere = SinkError::Nowhere { id };
         let Some(Home { tag, object, .. }) = state.homes[i] else { return Err((i, nowhere)) };
         let near =
@@ -369,7 +369,7 @@ impl Mover {
             Ok(body) => {
                 let unpacked = packer.unpack(&body, image).map_err(BadImage::Stored);
                 match unpacked.and_then(|()| page::check(image, id, Some(tag))) {
-                    Ok(()) if packer.takes_over(codec, &body) => return Ok(Found::Stored(body)),
+                    Ok(()) if packer.takes_over(codec, &body) => return Ok(CheckedBody::Stored(body)),
                     Ok(()) => return Ok(pack(image)),
                     Err(bad) => SinkError::Corrupt {
                         id,

@@ -7,7 +7,7 @@
 //! A block takes tokens for a whole block before it is gathered, and returns what it did not need.
 
 use super::policy;
-use super::{Sinker, State};
+use super::{SinkState, Sinker};
 use crate::address::BufferedBlock;
 use crate::address::Tier;
 use crate::limits::quota::Table;
@@ -75,7 +75,7 @@ impl Sinker {
     }
 
     /// A block of the space is to sink: takes its tokens. Returns false if there are none.
-    pub(super) fn takes_turn(&self, space: SpaceId, state: &State) -> bool {
+    pub(super) fn takes_turn(&self, space: SpaceId, state: &SinkState) -> bool {
         let Some(table) = self.limiting(space) else { return true };
         state.yields || table.write_room(Tier::Object, self.world.clock.now(), BLOCK) > 0
     }

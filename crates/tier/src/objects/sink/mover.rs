@@ -13,7 +13,7 @@
 //! Locks: none held over any step. One mover a block at a time (`sink` ensures it).
 
 use super::gather::Gathered;
-use super::room::Room;
+use super::room::SinkMemory;
 use super::{Patches, Sequences, SinkError};
 use crate::address::ObjectKey;
 use crate::address::PATCH_MAX;
@@ -52,7 +52,7 @@ pub(super) struct Mover {
     pub patches: Option<Arc<dyn Patches>>,
     pub collector: Arc<Collector>,
     pub sched: Arc<dyn Sched>,
-    pub room: Room,
+    pub room: SinkMemory,
     /// Images that were damaged in the nearest tier, and were taken from another copy with the same tag.
     pub repaired: AtomicU64,
 }

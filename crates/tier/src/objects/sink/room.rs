@@ -5,16 +5,16 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use terrace_io::sched::{Event, Sched};
 
-pub(super) struct Room {
+pub(super) struct SinkMemory {
     sched: Arc<dyn Sched>,
     bytes: usize,
     taken: Mutex<usize>,
     freed: Event,
 }
 
-impl Room {
-    pub fn new(sched: Arc<dyn Sched>, bytes: usize) -> Room {
-        Room { sched, bytes, taken: Mutex::new(0), freed: Event::new() }
+impl SinkMemory {
+    pub fn new(sched: Arc<dyn Sched>, bytes: usize) -> SinkMemory {
+        SinkMemory { sched, bytes, taken: Mutex::new(0), freed: Event::new() }
     }
 
     pub fn taken(&self) -> usize {
@@ -23,7 +23,7 @@ impl Room {
 
     /// Takes `bytes`, or the whole budget if they are more. Waits for workers that hold some; a worker that waits here holds
     /// none.
-    pub fn take(&self, bytes: usize) -> Place<'_> {
+    pub fn take(&self, bytes: usize) -> SinkReservation<'_> {
         let bytes = bytes.min(self.bytes);
         loop {
             let freed = self.freed.ticket();
@@ -31,7 +31,7 @@ impl Room {
                 let mut taken = self.taken.lock();
                 if *taken + bytes <= self.bytes {
                     *taken += bytes;
-                    return Place { room: self, bytes };
+                    return SinkReservation { room: self, bytes };
                 }
             }
             self.sched.wait(&self.freed, freed, None);
@@ -40,12 +40,12 @@ impl Room {
 }
 
 /// Given back when dropped.
-pub(super) struct Place<'a> {
-    room: &'a Room,
+pub(super) struct SinkReservation<'a> {
+    room: &'a SinkMemory,
     bytes: usize,
 }
 
-impl Place<'_> {
+impl SinkReservation<'_> {
     /// Changes the amount taken to `bytes`. An increase is taken at once, and other workers wait longer.
     pub fn fit(&mut self, bytes: usize) {
         let bytes = bytes.min(self.room.bytes);
@@ -60,7 +60,7 @@ impl Place<'_> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for SinkReservation<'_> {
     fn drop(&mut self) {
         self.fit(0);
     }
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn places_come_to_no_more_than_there_is_and_a_shorter_one_lets_others_in() {
         let sim = SimWorld::new(1);
-        let room = Room::new(sim.world().sched, 100);
+        let room = SinkMemory::new(sim.world().sched, 100);
         let mut first = room.take(70);
         let second = room.take(30);
         assert_eq!(*room.taken.lock(), 100);

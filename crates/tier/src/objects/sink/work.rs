@@ -3,7 +3,7 @@
 use super::mover::Sunk;
 use super::policy::{self, Pressure, Reason};
 use super::{
-    ASIDE, PLAN, REQUESTS, REST_MAX, REST_MIN, RETRY_AFTER_MAX, SHARE_REST, SinkError, Sinker, State,
+    ASIDE, PLAN, REQUESTS, REST_MAX, REST_MIN, RETRY_AFTER_MAX, SHARE_REST, SinkError, SinkState, Sinker,
 };
 use crate::address::BufferedBlock;
 use crate::address::PATCH_MAX;
@@ -104,7 +104,7 @@ impl Sinker {
         self.take_planned(state)
     }
 
-    pub(super) fn take_planned(&self, state: &mut State) -> Option<(BlockId, Reason)> {
+    pub(super) fn take_planned(&self, state: &mut SinkState) -> Option<(BlockId, Reason)> {
         while let Some(block) = state.plan.pop_front() {
             if self.takes_turn(block.space, state) && state.in_flight.insert(block) {
                 return Some((block, state.reason));

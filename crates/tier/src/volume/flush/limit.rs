@@ -36,7 +36,7 @@ pub fn yields_at(frames: usize) -> usize {
 }
 
 /// The tokens that a table has left in one choice.
-struct Left {
+struct TokensLeft {
     table: Arc<Table>,
     pages: u64,
     held: u64,
@@ -47,7 +47,7 @@ pub(super) struct Turns<'f> {
     flusher: &'f Flusher,
     now: Nanos,
     any: bool,
-    tables: HashMap<u32, Left>,
+    tables: HashMap<u32, TokensLeft>,
     /// Tables that limit their writes, by space.
     spaces: HashMap<SpaceId, Option<u32>>,
     urgent: Glsn,
@@ -86,7 +86,7 @@ impl<'f> Turns<'f> {
             // Wait for a batch's worth of tokens, instead of one sync a token.
             let due = table.write_wait(Tier::Volume, self.now.saturating_sub(REST_MIN)) == 0;
             let pages = if due { table.write_room(Tier::Volume, self.now, PAGE) } else { 0 };
-            self.tables.entry(table.id).or_insert(Left { table, pages, held: 0 });
+            self.tables.entry(table.id).or_insert(TokensLeft { table, pages, held: 0 });
         }
         id
     }

@@ -73,7 +73,7 @@ impl Drop for Written<'_> {
 }
 
 /// The state of a page with regard to its write.
-enum Found {
+enum WriteState {
     /// Its image is durable and named, or is not needed any more.
     Done,
     /// Another thread writes or changes it now.
@@ -165,9 +165,9 @@ impl Flusher {
             for id in pages {
                 let at = copies.len() * PAGE_SIZE;
                 match self.copy_of(*id, &mut writing, &mut images[at..at + PAGE_SIZE]) {
-                    Found::Done => {}
-                    Found::Busy => left.push(*id),
-                    Found::Copied(copy) => copies.push(copy),
+                    WriteState::Done => {}
+                    WriteState::Busy => left.push(*id),
+                    WriteState::Copied(copy) => copies.push(copy),
                 }
             }
             if copies.is_empty() {
@@ -200,30 +200,30 @@ impl Flusher {
     }
 
     /// A copy of the page, if it belongs to a large value and is dirty.
-    fn copy_of(&self, id: PageId, writing: &mut Writing<'_>, image: &mut [u8]) -> Found {
+    fn copy_of(&self, id: PageId, writing: &mut Writing<'_>, image: &mut [u8]) -> WriteState {
         if !writing.begin(id) {
-            return Found::Busy;
+            return WriteState::Busy;
         }
         let found = match self.pool.lookup(id, Access::Internal) {
             // A dirty page stays in memory.
-            Lookup::Absent => Found::Done,
-            Lookup::Claimed => Found::Busy,
+            Lookup::Absent => WriteState::Done,
+            Lookup::Claimed => WriteState::Busy,
             Lookup::Pinned(no) => {
                 let copy = self.pool.copy_dirty(no, image);
                 let is_dirty = self.pool.frame(no).is_dirty();
                 self.pool.unpin(no);
                 match copy {
                     Some(copy) if PageRef::new(image).kind() == PageKind::Overflow as u8 => {
-                        Found::Copied(copy)
+                        WriteState::Copied(copy)
                     }
                     // It was freed meanwhile: its change was rolled back.
-                    Some(_) => Found::Done,
-                    None if is_dirty => Found::Busy,
-                    None => Found::Done,
+                    Some(_) => WriteState::Done,
+                    None if is_dirty => WriteState::Busy,
+                    None => WriteState::Done,
                 }
             }
         };
-        if !matches!(found, Found::Copied(_)) {
+        if !matches!(found, WriteState::Copied(_)) {
             writing.cancel(id);
         }
         found

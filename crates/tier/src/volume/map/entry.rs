@@ -77,16 +77,16 @@ pub fn set_before(page: &mut PageMut<'_>, lsn: Glsn) {
 
 /// Where a page is in a patch object's body, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct BodyRange {
     pub offset: usize,
     pub length: usize,
 }
 
-impl Place {
-    fn of(stored: u32) -> Option<Place> {
+impl BodyRange {
+    fn of(stored: u32) -> Option<BodyRange> {
         let at = stored.checked_sub(IN_PATCH)?;
         let (offset, length) = ((at >> 8) as usize, (at & 0xFF) as usize + 1);
-        Some(Place { offset: offset * LENGTH_UNIT, length: length * LENGTH_UNIT })
+        Some(BodyRange { offset: offset * LENGTH_UNIT, length: length * LENGTH_UNIT })
     }
     fn stored(self) -> u32 {
         assert!(self.offset.is_multiple_of(LENGTH_UNIT) && self.length.is_multiple_of(LENGTH_UNIT));
@@ -118,8 +118,8 @@ impl<'a> Entry<'a> {
         self.stored_slot(i).checked_sub(1).map(Slot).filter(|slot| slot.0 < Slot::COUNT_MAX)
     }
     /// Where the page is in the patch object, if its newest image is there.
-    pub fn in_patch(self, i: usize) -> Option<Place> {
-        Place::of(self.stored_slot(i))
+    pub fn in_patch(self, i: usize) -> Option<BodyRange> {
+        BodyRange::of(self.stored_slot(i))
     }
     /// The patch object.
     pub fn patch(self) -> Option<ObjectKey> {
@@ -245,7 +245,7 @@ pub fn clear_page(page: &mut PageMut<'_>, index: u32, i: usize) {
 }
 
 /// The page's newest image is at this place in the patch object.
-pub fn set_place(page: &mut PageMut<'_>, index: u32, i: usize, place: Place) {
+pub fn set_place(page: &mut PageMut<'_>, index: u32, i: usize, place: BodyRange) {
     write_slot(page, PAGE_HEADER + index as usize * ENTRY, i, place.stored());
 }
 

@@ -125,7 +125,7 @@ impl Inner {
             let sunk = slot.filter(|_| unchanged);
             if sunk.is_some() || carried {
                 released.extend(sunk.map(|slot| (slot, i, tag)));
-                let place = entry::Place { offset, length };
+                let place = entry::BodyRange { offset, length };
                 entry::set_place(&mut self.page_mut(number, index, ops), index, i, place);
             }
             offset += length;

@@ -519,7 +519,7 @@ fn an_entry_says_of_each_page_where_its_newest_image_is() {
     let mut patch = shape((1 << 48) - 1, &[(2, 64), (126, (PAGE_SIZE - 64) as u16), (127, PAGE_SIZE as u16)]);
     patch.key.epoch = u32::MAX;
     entry::set_patch(&mut map_page, 0, &patch);
-    entry::set_place(&mut map_page, 0, 127, entry::Place { offset: PAGE_SIZE, length: PAGE_SIZE });
+    entry::set_place(&mut map_page, 0, 127, entry::BodyRange { offset: PAGE_SIZE, length: PAGE_SIZE });
     entry::set_slot(&mut map_page, 0, 2, Slot(Slot::COUNT_MAX - 1), 102);
     let sound = map_page.get().all().to_vec();
     let seen = Entry::new(PageRef::new(&sound), 0);
@@ -539,11 +539,11 @@ fn an_entry_says_of_each_page_where_its_newest_image_is() {
     largest.lengths[..32].fill(PAGE_SIZE as u16);
     assert!(largest.can_patch(&base.key));
     entry::set_patch(&mut map_page, 0, &largest);
-    let last = entry::Place { offset: 31 * PAGE_SIZE, length: PAGE_SIZE };
+    let last = entry::BodyRange { offset: 31 * PAGE_SIZE, length: PAGE_SIZE };
     entry::set_place(&mut map_page, 0, 127, last);
     let seen = Entry::new(map_page.get(), 0);
     assert_eq!((seen.in_patch(127), seen.patch_body(), seen.fault()), (Some(last), PATCH_MAX, None));
-    let end = entry::Place { offset: PATCH_MAX - 64, length: 64 };
+    let end = entry::BodyRange { offset: PATCH_MAX - 64, length: 64 };
     entry::set_place(&mut map_page, 0, 127, end);
     assert_eq!(Entry::new(map_page.get(), 0).in_patch(127), Some(end));
     largest.lengths[32] = 64;

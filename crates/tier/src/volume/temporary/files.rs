@@ -6,7 +6,7 @@ use std::sync::Arc;
 use terrace_io::disk::{Disk, DiskError, File};
 
 /// A device's file, created when it is first needed.
-pub(super) struct Place {
+pub(super) struct SpillFile {
     pub disk: Arc<dyn Disk>,
     pub tier: Tier,
     pub file: Option<Arc<dyn File>>,
@@ -14,7 +14,7 @@ pub(super) struct Place {
     pub grown: u32,
 }
 
-impl Place {
+impl SpillFile {
     pub fn open(&mut self) -> Result<Arc<dyn File>, DiskError> {
         match &self.file {
             Some(file) => Ok(file.clone()),

@@ -108,9 +108,9 @@ fn flash_that_somebody_else_has_left_meanwhile_fails_nobody() {
 fn room_that_was_promised_is_not_promised_again_before_the_pages_are_made() {
     let disk = SimWorld::new(1).disk("volume");
     let spill = Arc::new(Spill::new(None, disk.clone(), 100_000));
-    let room = Room { pool: crate::testing::pages(256).0.pool().clone(), spill: spill.clone() };
-    pages::Room::admit(&room, 1000, A).unwrap();
-    pages::Room::admit(&room, 500, B).unwrap();
+    let room = SpillRoom { pool: crate::testing::pages(256).0.pool().clone(), spill: spill.clone() };
+    pages::SlotAdmission::admit(&room, 1000, A).unwrap();
+    pages::SlotAdmission::admit(&room, 500, B).unwrap();
     // From here on the device gives nothing more.
     disk.faults().full.store(true, Ordering::SeqCst);
     let all = [ids(A, 0..1000), ids(B, 0..500)].concat();
@@ -118,10 +118,10 @@ fn room_that_was_promised_is_not_promised_again_before_the_pages_are_made() {
         spill.write(some, &mut images(some)).unwrap();
     }
     is_whole(&spill, &all);
-    let full = pages::Room::admit(&room, 1000, A);
+    let full = pages::SlotAdmission::admit(&room, 1000, A);
     assert!(matches!(full, Err(NoRoom::Full(_))), "{full:?}");
     spill.drop_space(B);
-    pages::Room::admit(&room, 10, A).unwrap();
+    pages::SlotAdmission::admit(&room, 10, A).unwrap();
 }
 
 /// Pages at the file's end kept all that others had left before them.

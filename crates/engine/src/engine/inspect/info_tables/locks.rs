@@ -5,7 +5,7 @@
 
 use super::Value;
 use crate::lock::Isolation;
-use crate::lock::{Deadlock, KeySeen, Kind, LockSeen, Mode, Name, Phase, WaitSeen, Want};
+use crate::lock::{Deadlock, KeySeen, Kind, LockSeen, Mode, Name, Phase, WaitSeen, WantedLock};
 use crate::txn::shared::Core;
 use hashbrown::{HashMap, HashSet};
 use std::fmt::Write;
@@ -110,12 +110,12 @@ fn wanted_id(wait: &WaitSeen) -> String {
 }
 
 /// Mode and type of what is wanted.
-fn wanted(want: Want) -> [&'static str; 2] {
+fn wanted(want: WantedLock) -> [&'static str; 2] {
     match want {
-        Want { fills: true, .. } => ["X,INSERT_INTENTION", "RANGE"],
-        Want { inserts: true, .. } => ["X,INSERT_INTENTION", "RECORD"],
-        Want { rowless: true, .. } => ["X,UNIQUE", "RECORD"],
-        Want { mode, .. } => [mode_text(mode), "RECORD"],
+        WantedLock { fills: true, .. } => ["X,INSERT_INTENTION", "RANGE"],
+        WantedLock { inserts: true, .. } => ["X,INSERT_INTENTION", "RECORD"],
+        WantedLock { rowless: true, .. } => ["X,UNIQUE", "RECORD"],
+        WantedLock { mode, .. } => [mode_text(mode), "RECORD"],
     }
 }
 fn mode_text(mode: Mode) -> &'static str {

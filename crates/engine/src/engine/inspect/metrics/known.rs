@@ -3,7 +3,7 @@
 use super::Kind::{self, Counter, Gauge};
 
 /// What a number of the status is.
-pub struct Known {
+pub struct KnownMetric {
     /// What of the engine it is about.
     pub subsystem: &'static str,
     pub kind: Kind,
@@ -238,11 +238,11 @@ const ALL: &[(&str, &[Line])] = &[
 ];
 
 /// What is known of the number of this name.
-pub fn of(name: &str) -> Option<Known> {
+pub fn of(name: &str) -> Option<KnownMetric> {
     let lines = ALL.iter().flat_map(|(subsystem, lines)| lines.iter().map(move |line| (*subsystem, line)));
     lines
         .filter(|(_, (known, ..))| *known == name)
-        .map(|(subsystem, (_, kind, meaning))| Known { subsystem, kind: *kind, meaning })
+        .map(|(subsystem, (_, kind, meaning))| KnownMetric { subsystem, kind: *kind, meaning })
         .next()
 }
 

@@ -3,7 +3,7 @@ use crate::limits::meter::{self, Reads};
 use crate::memory::lower_tiers::{Below, Fetched, ReadError};
 use crate::memory::pages::Pages;
 use crate::memory::pool::scans::Stretch;
-use crate::memory::pool::{Access, Way};
+use crate::memory::pool::{Access, ScanDirection};
 use crate::page::{PageId, SpaceId};
 use crate::testing::{MemoryLog, world};
 use std::sync::Arc;
@@ -51,7 +51,11 @@ fn what_a_scan_waits_for_pages_on_their_way_is_time_of_their_tier() {
     let waits = || pages.pool().counters.claim_waits.load(Ordering::SeqCst);
     let (first, prefetched) = std::thread::scope(|scope| {
         let prefetcher = scope.spawn(|| {
-            pages.pool().prefetch(Stretch { from: PageId::new(SPACE, 0), count: COUNT, way: Way::Up });
+            pages.pool().prefetch(Stretch {
+                from: PageId::new(SPACE, 0),
+                count: COUNT,
+                way: ScanDirection::Up,
+            });
             meter::take()
         });
         while !below.asked.load(Ordering::SeqCst) {

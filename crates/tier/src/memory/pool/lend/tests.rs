@@ -1,5 +1,5 @@
 use super::*;
-use crate::memory::frame::State;
+use crate::memory::frame::FrameState;
 use crate::memory::pages::Pages;
 use crate::memory::pool::tests::{id, resident, that_grow as pages};
 use crate::memory::pool::{Access, PoolLeft};
@@ -53,7 +53,10 @@ fn frames_go_with_a_loan_and_come_back_with_its_end() {
     assert!(loan.ask(70 * PAGE_SIZE) && loan.ask(10 * PAGE_SIZE - 5));
     assert_eq!((pages.pool().frames_lent(), pages.pool().frames_in_circulation()), (80, 320));
     assert_eq!(pages.pool().lent_for(Purpose::Sorts), 80 * PAGE_SIZE - 5);
-    assert!(pages.pool().arena.frames().skip(320).all(|frame| frame.state() == State::Free), "the last ones");
+    assert!(
+        pages.pool().arena.frames().skip(320).all(|frame| frame.state() == FrameState::Free),
+        "the last ones"
+    );
     check(&pages, 500);
     loan.keep(30 * PAGE_SIZE);
     settle(&pages);

@@ -57,7 +57,8 @@ fn a_page_takes_its_reads_along() {
     let read = || pages.pool().reads_by_space(&[SpaceId(20), other]);
     let before = (read()[&SpaceId(20)].memory, pages.pool().hits());
     pages.pool().resize(20, &mut always).unwrap();
-    let here: u64 = pages.pool().arena.frames().filter(|f| f.state() != State::Free).map(|f| f.hits()).sum();
+    let here: u64 =
+        pages.pool().arena.frames().filter(|f| f.state() != FrameState::Free).map(|f| f.hits()).sum();
     let all: u64 = pages.pool().arena.frames().map(|f| f.hits()).sum();
     assert_eq!(here, all, "a frame without a page has reads");
     assert_eq!((read()[&SpaceId(20)].memory, pages.pool().hits()), before);

@@ -20,8 +20,8 @@ fn coalescer(memory: usize) -> Coalescer {
 /// What the page at `at` holds, and how often the store was asked.
 fn fetch(c: &Coalescer, at: InObject, requests: &AtomicUsize) -> Vec<u8> {
     match c.turn(&at) {
-        Turn::Come(span) => span.body(&at).to_vec(),
-        Turn::Go(flight) => {
+        FetchTurn::Come(span) => span.body(&at).to_vec(),
+        FetchTurn::Go(flight) => {
             requests.fetch_add(1, Ordering::SeqCst);
             let (from, to) = flight.range(&at).unwrap_or(extent(&at));
             flight.come(from, answer(at.key, from, to)).body(&at).to_vec()
@@ -47,8 +47,8 @@ fn whole(at: &InObject) -> Vec<u8> {
 
 fn go(c: &Coalescer, at: InObject) -> Flight<'_> {
     match c.turn(&at) {
-        Turn::Go(flight) => flight,
-        Turn::Come(_) => panic!("nobody fetches it"),
+        FetchTurn::Go(flight) => flight,
+        FetchTurn::Come(_) => panic!("nobody fetches it"),
     }
 }
 
@@ -168,8 +168,8 @@ fn many_who_wait(patience: u64) {
                     let n = thread * 7919 + round * 104_729;
                     let at = page((n % 3) as u32, n / 3 % 40 * 100);
                     match c.turn(&at) {
-                        Turn::Come(span) => assert_eq!(span.body(&at), whole(&at)),
-                        Turn::Go(flight) => {
+                        FetchTurn::Come(span) => assert_eq!(span.body(&at), whole(&at)),
+                        FetchTurn::Go(flight) => {
                             requests.fetch_add(1, Ordering::SeqCst);
                             std::thread::sleep(Duration::from_micros(50));
                             if n % 17 == 0 {
