@@ -115,11 +115,11 @@ def test_statements_that_lock_many_rows_stay_within_the_setting(engine, run):
         with Watch(server) as watch:
             run(connection, f"INSERT INTO t {fill}")
             phases = {"load": watch.next()}
-            # Gaps that lie apart: more locks than there is room for. The transaction rolls back.
+            # Gaps around every other absent key behind the last row, each a lock of its own: more than there is room for. The transaction rolls back.
             run(connection, "BEGIN")
             run(connection, "UPDATE t SET pad = 'changed' WHERE id <= 10")
             with pytest.raises(pymysql.err.OperationalError) as caught:
-                run(connection, f"SELECT COUNT(t.id) FROM seq_1_to_{rows} AS s STRAIGHT_JOIN t ON t.id = -s.seq FOR UPDATE")
+                run(connection, f"SELECT COUNT(t.id) FROM seq_1_to_{rows} AS s STRAIGHT_JOIN t ON t.id = {rows} + 2 * s.seq FOR UPDATE")
             assert caught.value.args[0] == LOCK_TABLE_FULL, caught.value
             phases["gaps"] = watch.next()
             assert status(connection, run, "row_locks") == "0"
@@ -201,9 +201,8 @@ def test_builds_and_locks_at_once_borrow_their_memory_from_the_pool(engine, run)
                 at_once(f"INSERT INTO t{{which}} {fill}")
                 phases["loads"] = watch.next()
                 run(connection, "SELECT COUNT(*) FROM t0 WHERE pad = 'none'")
-                # Gap locks one by one, which lie apart, as many as there may be, of which a statement that is told so lets go; then most of
-                # that, to stay.
-                gaps = "SELECT COUNT(t0.id) FROM seq_1_to_{} AS s STRAIGHT_JOIN t0 ON t0.id = -s.seq FOR UPDATE"
+                # Gap locks that do not touch, up to the bound; the statement that is refused gives them back. Then most of that, to stay.
+                gaps = "SELECT COUNT(t0.id) FROM seq_1_to_{} AS s STRAIGHT_JOIN t0 ON t0.id = -(2 * s.seq) FOR UPDATE"
                 run(connection, "BEGIN")
                 with pytest.raises(pymysql.err.OperationalError) as caught:
                     run(connection, gaps.format(mib * 5000))

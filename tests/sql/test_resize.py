@@ -1,6 +1,7 @@
 """Other sizes while the server works: what grows and shrinks, what is refused, and that nothing is lost."""
 
 import os
+import re
 import threading
 import time
 
@@ -115,8 +116,8 @@ def test_locks_may_take_what_the_memory_in_force_allows(sized, run):
 
     def lock_all():
         run(connection, "BEGIN")
-        # Gaps that lie apart: each is a lock by itself.
-        run(connection, "SELECT COUNT(apart.id) FROM seq_1_to_30000 AS s STRAIGHT_JOIN apart ON apart.id = -s.seq FOR UPDATE")
+        # Gaps around every other absent key: gaps of neighbouring keys would join into one range.
+        run(connection, "SELECT COUNT(apart.id) FROM seq_1_to_30000 AS s STRAIGHT_JOIN apart ON apart.id = -(2 * s.seq) FOR UPDATE")
         held = int(status(connection, run, "gap_locks"))
         run(connection, "COMMIT")
         return held
@@ -179,34 +180,72 @@ def test_default_and_0_are_the_default(sized, run):
     assert run(connection, "SELECT @@terrace_object_buffer") == [(8192 * MIB,)]
 
 
+def pin_undo_pages(server, run, count):
+    """Transactions that have each changed a row of table t of database d: until it ends, each keeps the page with the end of its undo log in memory."""
+    sessions = [server.connect(database="d") for _ in range(count)]
+    for n, session in enumerate(sessions):
+        run(session, "BEGIN")
+        run(session, f"UPDATE t SET v = v + 1 WHERE id = {n + 1}")
+    return sessions
+
+
+def pin_handlers(server, run, count):
+    """A session with open HANDLERs on as many pages."""
+    session = server.connect(database="d")
+    for n in range(count):
+        run(session, f"HANDLER t OPEN AS h{n}")
+        run(session, f"HANDLER h{n} READ `PRIMARY` = ({n * 16 + 1})")
+    return session
+
+
 def test_memory_that_is_pinned_is_told_with_what_to_do(run, engine):
     if engine == "InnoDB":
         pytest.skip("Terrace's own")
-    server = private(["--terrace-resize-wait-timeout-ms=2000", "--terrace-memory=33554432"])
+    server = private(["--terrace-resize-wait-timeout-ms=2000", "--terrace-memory=33554432", "--max-connections=1000"])
     try:
         connection = server.connect()
         run(connection, "CREATE DATABASE d")
         connection.select_db("d")
-        run(connection, f"CREATE TABLE t (id INT PRIMARY KEY, pad VARCHAR(2000)) ENGINE={engine}")
-        run(connection, "INSERT INTO t SELECT seq, REPEAT('x', 1800) FROM seq_1_to_12000")
-        for n in range(1100):
-            run(connection, f"HANDLER t OPEN AS h{n}")
-            run(connection, f"HANDLER h{n} READ `PRIMARY` = ({n * 8 + 1})")
-        with pytest.raises(Exception) as refused:
-            run(server.connect(), f"SET GLOBAL terrace_memory = {8 * MIB}")
-        assert "of them pinned (reads and changes that go on" in str(refused.value) and "HANDLER" in str(refused.value), refused.value
-        assert run(server.connect(), "SELECT @@terrace_memory") == [(32 * MIB,)]
+        run(connection, f"CREATE TABLE t (id INT PRIMARY KEY, v INT, pad VARCHAR(2000)) ENGINE={engine}")
+        run(connection, "INSERT INTO t SELECT seq, 0, REPEAT('x', 1800) FROM seq_1_to_12000")
+        sessions = pin_undo_pages(server, run, 400)
+        with pytest.raises(pymysql.err.OperationalError) as refused:
+            run(connection, f"SET GLOBAL terrace_memory = {8 * MIB}")
+        text = refused.value.args[1]
+        match = re.search(r"of (\d+) pages of memory to give up (\d+) are in use, (\d+) of them pinned \(reads and changes that go on", text)
+        assert match and "transactions" in text and "let them end, or give more memory" in text, text
+        given_up, used, pinned = (int(number) for number in match.groups())
+        assert 0 < pinned <= 400 and pinned <= used < given_up and "HANDLER" not in text, text
+        assert run(connection, "SELECT @@terrace_memory") == [(32 * MIB,)]
+        # What the message advises helps.
+        [session.close() for session in sessions]
+        resize(connection, run, "memory", 8 * MIB)
+        assert run(connection, "SELECT COUNT(*), SUM(v) FROM t") == [(12000, 0)]
     finally:
         end(server)
+
+
+def test_open_handlers_pin_no_memory(sized, run):
+    """1,200 of them kept as many pages in memory, and a shrink waited for all."""
+    connection = sized.connect(database="d")
+    resize(connection, run, "memory", 64 * MIB)
+    holder = pin_handlers(sized, run, 1200)
+    resize(connection, run, "memory", 12 * MIB)
+    # Each still is where it was: at a row that another session changed, before one that it deleted.
+    run(connection, "UPDATE t SET v = 7 WHERE id = 16 * 1000 + 2")
+    run(connection, "DELETE FROM t WHERE id = 16 * 1001 + 2")
+    assert [row[:2] for row in run(holder, "HANDLER h1000 READ `PRIMARY` NEXT")] == [(16002, 7)]
+    assert [row[0] for row in run(holder, "HANDLER h1001 READ `PRIMARY` NEXT")] == [16019]
+    for n in range(0, 1000, 100):
+        assert [row[0] for row in run(holder, f"HANDLER h{n} READ `PRIMARY` NEXT")] == [n * 16 + 2]
+        assert [row[0] for row in run(holder, f"HANDLER h{n} READ `PRIMARY` PREV")] == [n * 16 + 1]
 
 
 def test_pages_in_use_are_waited_for_and_kill_ends_the_wait(sized, run):
     connection = sized.connect(database="d")
     resize(connection, run, "memory", 64 * MIB)
-    holder = sized.connect(database="d")
-    for n in range(1200):
-        run(holder, f"HANDLER t OPEN AS h{n}")
-        run(holder, f"HANDLER h{n} READ `PRIMARY` = ({n * 16 + 1})")
+    run(connection, "SET GLOBAL max_connections = 1000")
+    holders = pin_undo_pages(sized, run, 800)
     other = sized.connect()
     [(other_id,)] = run(other, "SELECT CONNECTION_ID()")
     outcome = []
@@ -234,9 +273,9 @@ def test_pages_in_use_are_waited_for_and_kill_ends_the_wait(sized, run):
     thread.join()
     assert time.monotonic() - since < 40 and outcome[0][0] == 1317, outcome
     assert run(connection, "SELECT @@terrace_memory") == [(64 * MIB,)]
-    holder.close()
+    [holder.close() for holder in holders]
     resize(connection, run, "memory", 12 * MIB)
-    assert run(connection, "SELECT COUNT(*) FROM t") == [(ROWS,)]
+    assert run(connection, "SELECT COUNT(*), SUM(v) FROM t") == [(ROWS, 0)]
 
 
 def test_flash_needs_a_place(server, run, engine):

@@ -29,7 +29,7 @@ use terrace_tier::redo::Redo as _;
 use terrace_tier::volume::map::resize::{MoveError, Moved, Mover};
 
 /// What to do about pinned pages.
-const PINNED: &str = " (reads and changes that go on pin pages, open HANDLERs too, and transactions that write one each: let them end, or give more memory)";
+const PINNED: &str = " (reads and changes that go on pin pages, and transactions that write one each: let them end, or give more memory)";
 
 /// Between two looks, in nanoseconds.
 const LOOK: Nanos = 5_000_000;
