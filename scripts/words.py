@@ -14,27 +14,11 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
-# What is checked. Rooms of crates/ and mariadb/ are added here when their comments have been rewritten.
+# What is checked. The engine follows, room by room, as its comments are rewritten.
 COVERED = [
     "README.md", "docs/*.md", "Makefile", "scripts/*", "demo/*.py",
-    "crates/tier/src/flash/admission", "crates/tier/src/flash/admission.rs", "crates/tier/src/flash/bpe", "crates/tier/src/limits/by_space",
-    "crates/tier/src/limits/by_space.rs", "crates/tier/src/volume/bypass.rs", "crates/tier/src/memory/evict.rs", "crates/tier/src/objects/fence",
-    "crates/tier/src/objects/fence.rs", "crates/tier/src/volume/flush", "crates/tier/src/volume/flush.rs", "crates/tier/src/memory/frame.rs", "crates/tier/src/fuzz", "crates/tier/src/fuzz.rs",
-    "crates/tier/src/flash/ghost", "crates/tier/src/flash/ghost.rs", "crates/tier/src/stable_array.rs", "crates/tier/src/memory/huge.rs",
-    "crates/tier/src/lib.rs", "crates/tier/src/volume/map", "crates/tier/src/volume/map.rs", "crates/tier/src/limits/meter.rs", "crates/tier/src/memory/misses.rs",
-    "crates/tier/src/memory/mtr.rs", "crates/tier/src/objects/object/coalesce", "crates/tier/src/objects/object/coalesce.rs", "crates/tier/src/objects/object/codec",
-    "crates/tier/src/objects/object/codec.rs", "crates/tier/src/objects/object/format", "crates/tier/src/objects/object/format.rs",
-    "crates/tier/src/address/object_key.rs", "crates/tier/src/objects/object/tests.rs", "crates/tier/src/volume/object_buffer",
-    "crates/tier/src/volume/object_buffer.rs", "crates/tier/src/page.rs", "crates/tier/src/read", "crates/tier/src/read.rs",
-    "crates/tier/src/memory/pool.rs", "crates/tier/src/memory/pool/access.rs", "crates/tier/src/memory/pool/ahead.rs", "crates/tier/src/memory/pool/counts.rs",
-    "crates/tier/src/memory/pool/headroom.rs", "crates/tier/src/memory/pool/invariants.rs", "crates/tier/src/memory/pool/load.rs",
-    "crates/tier/src/memory/pool/lookup.rs", "crates/tier/src/memory/pool/made.rs", "crates/tier/src/memory/pool/resize.rs",
-    "crates/tier/src/memory/pool/sample.rs", "crates/tier/src/memory/pool/scans.rs", "crates/tier/src/memory/pool/frame_hint.rs", "crates/tier/src/memory/pool/table.rs",
-    "crates/tier/src/memory/prefetch.rs", "crates/tier/src/memory/queues.rs", "crates/tier/src/limits/quota", "crates/tier/src/limits/quota.rs",
-    "crates/tier/src/redo", "crates/tier/src/redo.rs", "crates/tier/src/objects/sink/gather.rs", "crates/tier/src/objects/sink/limit.rs",
-    "crates/tier/src/objects/sink/mover.rs", "crates/tier/src/objects/sink/policy.rs", "crates/tier/src/objects/sink/rate.rs", "crates/tier/src/objects/sink/room.rs",
-    "crates/tier/src/sync.rs", "crates/tier/src/volume/temporary", "crates/tier/src/volume/temporary.rs", "crates/tier/src/epoch.rs",
-    "crates/tier/src/ablation.rs", "crates/tier/src/limits/write_policy.rs",
+    "crates/cli/src", "crates/cost/src", "crates/io/src", "crates/sim/src", "crates/sql/src", "crates/terrace/src", "crates/tier/src", "crates/workload/src",
+    "mariadb/codec", "mariadb/ddl", "mariadb/handler", "mariadb/info", "mariadb/session",
 ]
 LEFT_OUT = {"scripts/words.py"}
 

@@ -74,7 +74,7 @@ static int drop(THD *thd, const char *path)
   if (!code)
     Writers::dropped(name);
   const int error= map_error(thd, code);
-  // Of a partition the server would say its number alone.
+  // The server would name a partition by its number alone.
   if (is_own_error(error) && is_partition(name) && thd && is_drop(thd) && !thd->is_error())
     my_error(error == OWN_ERROR + TERRACE_UNAVAILABLE ? ER_GET_TEMPORARY_ERRMSG : ER_GET_ERRMSG, MYF(0), error, shortened(last_message(), HANDLER_TEXT_MAX).c_str(), "Terrace");
   return error;
@@ -331,7 +331,7 @@ int ha_terrace::make(const char *name, TABLE *form, HA_CREATE_INFO *info)
     note_absent_tiers(thd, form);
   if (!code && info->auto_increment_value > 1)
     code= terrace_table_auto_increment_raise(table, info->auto_increment_value);
-  // As InnoDB: who sees an older state is told so, rather than that the table is empty. A temporary one is its session's alone.
+  // As InnoDB: a session with an older snapshot gets an error, rather than an empty table. A temporary table is its session's alone.
   if (!code && !(info->options & HA_LEX_CREATE_TMP_TABLE))
     code= terrace_table_outdate_views(engine, table);
   terrace_table_close(table);

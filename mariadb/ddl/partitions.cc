@@ -435,7 +435,7 @@ void fill_partition_calls(handlerton *into)
 */
 void ha_terrace::put_back_options(const TABLE *form)
 {
-  // Of a table that is open, and none that is being made.
+  // For a table that is open, not one that is being created.
   if (!form->part_info || !form->file || !form->file->ref || form->s->tmp_table != NO_TMP_TABLE)
     return;
   for (handler **part= static_cast<ha_partition *>(form->file)->get_child_handlers(); *part; part++)

@@ -359,7 +359,7 @@ int ha_terrace::step_beyond(uchar *buf, Direction direction, const Bytes *prefix
   if (m_semi_read)
     return read_again(buf, direction, prefix);
   if ((m_batch_want == TERRACE_WANT_ENTRY) != only_index())
-    m_at_cursor= false;                 // index-only reading was switched on or off in mid-scan
+    m_at_cursor= false;                 // index-only reading was switched on or off during the scan
   if (!m_current.key)
     return HA_ERR_END_OF_FILE;
   if (m_direction == direction && m_at_cursor && m_batch.ended && (prefix || (m_ends && direction == FORWARD)))

@@ -466,8 +466,8 @@ private:
   terrace_load *m_retired_load= nullptr; // it has failed, and the error's text is made of its row
   ha_rows m_load_after= 0;              // rows until those that come then are sorted before they are inserted; 0: never
   size_t m_load_share= 1;               // loads that the statement may have
-  bool m_load_within= false;            // by the session's transaction; else nobody else knows of the table
-  bool m_copies= false;                 // the table is a copy that nobody else knows of, and is being filled
+  bool m_load_within= false;            // by the session's transaction; otherwise no other session knows the table
+  bool m_copies= false;                 // the table is a copy that no other session knows, and is being filled
   bool m_load_waits= false;             // it begins with the first row
   bool m_load_scattered= false;         // rows come in several orders, one after the other
   bool m_refilled= false;               // the table is a new partition, in a change of partitions

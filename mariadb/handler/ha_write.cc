@@ -482,7 +482,7 @@ void ha_terrace::get_auto_increment(ulonglong offset, ulonglong increment, ulong
   Field *field= table->next_number_field ? table->next_number_field : table->found_next_number_field;
   const ulonglong limit= field ? field->get_max_int_value() : ULONGLONG_MAX;
   uint64_t start= ULONGLONG_MAX, count= 0;
-  // Asked again in mid-statement, because a row gave its own: as many as rows are left.
+  // Asked again during the statement, because a row gave its own value: as many values as rows are left.
   if (!m_auto_rows)
     m_auto_rows= wanted;
   // ALTER notes the values that its rows had, to move the counter once: what it generates comes after them.

@@ -413,7 +413,7 @@ struct Calls
     }
     else if (!session->ordered)
     {
-      // The order is fixed: who commits next on a parallel replica shares the sync.
+      // The order is fixed: the next transaction to commit on a parallel replica shares the sync.
       thd->wakeup_subsequent_commits(0);
       if ((code= wait_for(&session->ticket, flush_of_commit(thd))))
         report_error(code, "the commit may not be durable");
@@ -511,7 +511,7 @@ struct Calls
       return 1;
     }
     session->in_phases= true;
-    // As InnoDB: who prepares for somebody else to decide reads no more.
+    // As InnoDB: after XA PREPARE a session reads no more.
     if (is_xa && session->level != ISO_SERIALIZABLE)
       terrace_txn_release_reads(session->txn);
     if (is_xa)

@@ -152,7 +152,7 @@ fn age(volume: &str) -> String {
     }
 }
 
-/// Err: there is nobody to ask, or he said no.
+/// Err: there is no terminal to ask on, or the answer was no.
 fn confirm() -> Result<(), Fault> {
     let no = |message: &str| Err(Fault::new(exit::UNUSABLE, message.into()));
     if !std::io::stdin().is_terminal() {

@@ -128,7 +128,7 @@ impl Drop for Scratch {
             let _ = std::fs::remove_dir_all(&self.path);
             return;
         }
-        // One that was there stays what it is: another's, a mount, or a link to one.
+        // An existing directory stays what it is: another program's, a mount, or a link to one.
         for entry in std::fs::read_dir(&self.path).into_iter().flatten().flatten() {
             let _ = match entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 true => std::fs::remove_dir_all(entry.path()),
@@ -302,7 +302,7 @@ pub fn run(bench: &Bench) -> Result<()> {
     let store = parts.store.clone();
     let objects = match &store {
         Some(store) => {
-            // Nothing of another is deleted: what is there was put by this run or refuses it.
+            // Nothing that another program made is deleted: files in the place were put by this run, or the run refuses the place.
             Objects { store: &**store, keep: true }.check_empty()?;
             Some(Objects { store: &**store, keep: settings.keep })
         }

@@ -1,4 +1,4 @@
-//! Opening an instance for looking. Nothing is made or changed, but by who asks for the places to be changed ([`change`]).
+//! Opening a stopped instance read-only. Nothing is made or changed, except by commands that ask for it ([`change`]).
 
 use crate::exit;
 use crate::location::Location;

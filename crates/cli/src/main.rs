@@ -109,7 +109,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Opens the instance for looking, runs `work` and leaves with its exit code.
+/// Opens the instance read-only, runs `work` and exits with its exit code.
 fn with(location: &Location, work: impl FnOnce(Instance) -> u8) -> ExitCode {
     match instance::open(location) {
         Ok(instance) => ExitCode::from(work(instance)),

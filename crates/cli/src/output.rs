@@ -15,7 +15,7 @@ use terrace_engine::offline::check::{self, Findings, Report};
 use terrace_engine::superblock;
 use terrace_tier::page::PAGE_SIZE;
 
-/// A line on standard output. Whoever reads it may have gone (`| head`).
+/// A line on standard output. Its reader may have gone (`| head`).
 macro_rules! out {
     ($($what:tt)*) => {
         drop(writeln!(std::io::stdout(), $($what)*))

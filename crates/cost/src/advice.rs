@@ -2,7 +2,7 @@
 //!
 //! Memory and flash are taken for one LRU of both sizes: a page that leaves memory goes to flash. That is near what is
 //! while admission lets most pages in that are read again; flash that is not admitted to misses more. Volume and store
-//! keep their cost; of the requests to the store only those of reads change.
+//! keep their cost; only the reads among the requests to the store change.
 
 use crate::curve::Curve;
 use crate::prices::{GB, MONTH_SECONDS, Prices};

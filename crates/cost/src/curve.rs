@@ -1,4 +1,4 @@
-//! A miss-ratio curve: which share of the reads a cache of so many pages misses.
+//! A miss-ratio curve: the share of reads that a cache misses, by its size in pages.
 
 /// Steps of a curve for each doubling of the size.
 pub(crate) const STEPS: usize = 16;
@@ -22,7 +22,7 @@ impl Curve {
         Curve { steps, first, reads: reads.max(far), rate }
     }
 
-    /// The same curve as one of so many reads.
+    /// The same curve, scaled to `reads` reads.
     pub fn of_reads(mut self, reads: f64) -> Curve {
         if self.reads > 0.0 {
             let factor = reads / self.reads;

@@ -1,4 +1,4 @@
-//! Prices, in dollars: of a GB for a month in each tier, and of requests to the store. CloudJump III, Table 1; what a
+//! Prices, in dollars: for a GB and month in each tier, and for requests to the store. CloudJump III, Table 1; what a
 //! request costs is Amazon's price for S3 Standard.
 
 /// Hours of a month, as providers count them.
@@ -34,12 +34,12 @@ impl std::fmt::Display for Price {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Prices {
-    /// Of a GB (2³⁰ bytes) for a month.
+    /// For a GB (2³⁰ bytes) and month.
     pub memory: Price,
     pub flash: Price,
     pub volume: Price,
     pub object: Price,
-    /// Of a thousand requests.
+    /// For a thousand requests.
     pub puts: Price,
     pub gets: Price,
 }
@@ -57,12 +57,12 @@ impl Default for Prices {
     }
 }
 
-/// What so many bytes cost a month, in dollars.
+/// What `bytes` bytes cost a month, in dollars.
 pub fn storage(bytes: u64, price: Price) -> f64 {
     bytes as f64 / GB * price.dollars()
 }
 
-/// What so many requests in so many seconds cost, in dollars, if a month goes on like this.
+/// What `count` requests in `seconds` seconds cost, in dollars, if a month goes on like this.
 pub fn requests(count: u64, price: Price, seconds: f64) -> f64 {
     if seconds <= 0.0 { 0.0 } else { count as f64 / 1000.0 * price.dollars() * MONTH_SECONDS / seconds }
 }

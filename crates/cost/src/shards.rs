@@ -7,14 +7,14 @@
 //! the one with the highest hash goes and the threshold becomes its hash, for ever. So a read weighs what the rate was
 //! then, inverted.
 //!
-//! Age. What was read long ago says little of what will be read: who feeds it halves what was counted ([`Shards::halve`]) when
+//! Age. Old reads say little of future ones: the caller that records reads halves the counts ([`Shards::halve`]) when
 //! [`Shards::is_due`] says so, after sixty-four sampled reads for each page that may be sampled. The pages and their order stay.
 //!
 //! Error. With `samples` pages, the miss ratio at any size is off by less than `1 / sqrt(samples)` on average; the tests
 //! hold it to 0.02 on average and 0.05 at worst with 2048 pages, against exact stack distances. It is an LRU's curve:
 //! queues and admission do somewhat better, pages read ahead much better.
 //!
-//! Not here: who feeds it (`pool/sample` in the tier), what a curve means in money (`advice`).
+//! Not here: which reads are recorded (`memory/pool/sample` in the tier), what a curve means in money (`advice`).
 
 use crate::curve::{Curve, STEPS};
 use std::collections::BTreeMap;
@@ -47,7 +47,7 @@ pub struct Shards {
 }
 
 impl Shards {
-    /// Keeps at most so many pages; about 50 bytes each.
+    /// Keeps at most `samples` pages; about 50 bytes each.
     pub fn new(samples: usize) -> Shards {
         let samples = samples.max(16);
         Shards {
@@ -175,7 +175,7 @@ fn bucket_of(distance: f64) -> usize {
     1 + steps.min(STEPS * DOUBLINGS - 1)
 }
 
-/// A cache of so many pages has all reads of the bucket, and those before it.
+/// A cache of that many pages has all reads of the bucket, and those before it.
 fn end_of(bucket: usize) -> f64 {
     if bucket == 0 { 1.0 } else { (bucket as f64 / STEPS as f64).exp2() + 1.0 }
 }

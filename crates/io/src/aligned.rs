@@ -49,8 +49,8 @@ impl AlignedBuf {
         AlignedBuf { ptr, len, mapped }
     }
 
-    /// Shortens the buffer to `len` bytes, rounded up to a multiple of [`SECTOR`]. Of a mapped one the kernel gets back what is
-    /// no longer used.
+    /// Shortens the buffer to `len` bytes, rounded up to a multiple of [`SECTOR`]. If it is mapped, the pages behind are returned
+    /// to the kernel.
     pub fn truncate(&mut self, len: usize) {
         let len = len.max(1).next_multiple_of(SECTOR);
         if self.mapped == 0 || len >= self.len {
@@ -73,7 +73,7 @@ impl AlignedBuf {
         MAPPED.load(Ordering::Relaxed)
     }
 
-    /// The first `at` bytes and the rest in words of the machine's order; `at` is a multiple of a word's length.
+    /// The first `at` bytes, and the rest as native-endian words; `at` is a multiple of a word's length.
     pub fn split_words_mut(&mut self, at: usize) -> (&mut [u8], &mut [u64]) {
         let (front, back) = self.split_at_mut(at);
         assert!(at.is_multiple_of(size_of::<u64>()));
@@ -91,8 +91,8 @@ impl AlignedBuf {
         (front, words)
     }
 
-    /// Whether the kernel would give a buffer of `len` bytes now: to be asked before what is large and can be
-    /// refused in words.
+    /// Whether the kernel would give a buffer of `len` bytes now. Asked before a large allocation, so that a refusal can be
+    /// reported as an error.
     pub fn is_to_be_had(len: usize) -> bool {
         if len > isize::MAX as usize - SECTOR {
             return false;
@@ -102,7 +102,7 @@ impl AlignedBuf {
         if place.is_null() {
             return false;
         }
-        // SAFETY: mapped just now with this length; nobody has seen it.
+        // SAFETY: mapped just now with this length; no other thread has seen it.
         unsafe { libc::munmap(place.cast(), len) == 0 }
     }
 

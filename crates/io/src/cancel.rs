@@ -2,13 +2,13 @@
 //!
 //! A thread says for whom it works ([`Cancel::scope`]), for as long as its waits may end early; what waits below, in
 //! whatever layer, looks at [`asked`] and returns an error of its own. So no call between them carries the handle.
-//! Work that must come to its end whatever happens, as a roll back, says so by a [`shield`]. Who waits does not sleep
-//! longer than [`LOOK`] at a time, so nobody needs to know on which event it sleeps.
+//! Work that must complete whatever happens, such as a rollback, says so by a [`shield`]. A waiting thread does not sleep
+//! longer than [`LOOK`] at a time, so a canceller need not know on which event it sleeps.
 //!
 //! Scopes nest. A statement that asks the engine for a transaction of its own (a sequence, the largest value of an index) enters that
 //! transaction's scope within the statement's. Both handles end the waits inside.
 //!
-//! How each wait of a statement hears a cancel, and how long it takes at the most, is listed in `docs/observability.md`, "What KILL ends".
+//! How each wait of a statement hears a cancel, and within what time, is listed in `docs/observability.md`, "What KILL ends".
 //!
 //! Work of an event loop must not wait at all: a [`Cancel`] can refuse waits ([`Cancel::refuse_waits`]). Each place that is about to
 //! wait then returns as if it was cancelled, and says what it would have waited for ([`refuses`], [`Cancel::refused`]).

@@ -1,7 +1,7 @@
 //! Emulated tiers: a device or store that is as slow as another one.
 //!
 //! A [`Profile`] says what local flash, a network volume and an object store do; [`disk`] and [`store`]
-//! put it around what is there. A request takes as long as the profile says, or as long as it really
+//! wrap it around a real device or store. A request takes as long as the profile says, or as long as it really
 //! takes if that is longer, so the devices below should be faster than those emulated. Requests
 //! run side by side: each has its latency, drawn around the profile's mean ([`Spread`]), all share the
 //! device's bandwidth and rate. A batch is the latency of its slowest request and the time of all its bytes.

@@ -1,14 +1,14 @@
-//! Mutexes and read-write locks with names, so that who waits for one is shown ([`observe`]).
+//! Mutexes and read-write locks with names, so that threads that wait for one can be shown ([`observe`]).
 //!
-//! They are `parking_lot`'s. A lock is tried first: who gets it so is not told of, and with no more work than a look at the
-//! word that it then exchanges. Who does not is shown from there until it has the lock.
+//! They are `parking_lot`'s. A lock is tried first: a thread that gets it at once is not reported, and pays no more than a load of the
+//! word that it then exchanges. A thread that does not get it is reported until it has the lock.
 //!
 //! A name is part of the type ([`Mutexes`], [`RwLocks`]), so a lock is no larger for it. All locks of one name are one to those who look.
 //!
 //! A mutex that is held while its holder waits for a device, a store or room is taken with [`lock_unless_cancelled`]: a waiting statement
 //! then hears a KILL.
 //!
-//! Locks that nobody waits for long or often have no name and are `parking_lot`'s own: those of one statement's work, of a start, of the devices.
+//! Locks that are never waited for long or often have no name and are `parking_lot`'s own: those of one statement's work, of a start, of the devices.
 
 use crate::cancel;
 use crate::observe;
@@ -34,7 +34,7 @@ impl<const NAME: u8> RawMutex<NAME> {
     }
 }
 
-// SAFETY: whoever has this lock has the one inside, which excludes as it should.
+// SAFETY: the holder of this lock holds the inner one, which excludes as it should.
 unsafe impl<const NAME: u8> lock_api::RawMutex for RawMutex<NAME> {
     #[allow(clippy::declare_interior_mutable_const)]
     const INIT: Self = RawMutex(lock_api::RawMutex::INIT);

@@ -2,7 +2,7 @@
 //!
 //! A process in a container sees the memory of the whole machine, and is killed when it takes more than its group may. A
 //! limit counts for all groups below it, so the least one on the way from the process's group up to the root does. Version 2
-//! keeps it in `memory.max` ("max": none), version 1 in `memory.limit_in_bytes` (a number that nobody reaches: none); both
+//! keeps it in `memory.max` ("max": none), version 1 in `memory.limit_in_bytes` (a number beyond any machine's memory: none); both
 //! may be there at once. Where they are mounted, and which group is the process's, `/proc/self` says.
 
 use std::path::{Component, Path, PathBuf};

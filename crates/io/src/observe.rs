@@ -28,7 +28,7 @@ pub enum Operation {
     Read,
     Write,
     Sync,
-    /// Of an object.
+    /// The request is about an object.
     Delete,
     List,
 }
@@ -68,11 +68,11 @@ impl Memory {
 #[repr(C, align(16))]
 pub struct Note(pub [MaybeUninit<u64>; 16]);
 
-/// Who shows it. A call neither waits nor comes back to the engine.
+/// Shows waits to an operator. A call neither waits nor comes back to the engine.
 pub trait Observer: Send + Sync {
     fn thread_begins(&self, name: &str);
     fn thread_ends(&self);
-    /// False: nobody wants to know of it, and its end is not told.
+    /// False: this wait is not to be shown, and its end is not reported.
     fn transfer_begins(&self, target: IoTarget, operation: Operation, bytes: u64, note: &mut Note) -> bool;
     /// `bytes`: that came or went; 0 if it failed.
     fn transfer_ends(&self, note: &mut Note, bytes: u64);
@@ -190,7 +190,7 @@ fn transfer<T>(
     done
 }
 
-/// Tells of so many bytes more, or fewer.
+/// Reports a change, in bytes.
 #[inline]
 pub fn memory(what: Memory, change: i64) {
     if let Some(observer) = observer().filter(|_| change != 0) {
@@ -198,7 +198,7 @@ pub fn memory(what: Memory, change: i64) {
     }
 }
 
-/// Memory that somebody has, as a number that changes. It is given back with the value.
+/// Memory in use, reported as a number that changes. It is given back with the value.
 pub struct TrackedBytes {
     what: Memory,
     bytes: AtomicU64,

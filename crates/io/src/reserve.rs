@@ -18,7 +18,7 @@ pub const HUGE: usize = 2 << 20;
 /// Lengths from which on huge pages are worth it, in bytes.
 pub const HUGE_MIN: usize = 16 << 20;
 
-/// Held by who has the kernel make a huge page: the process's setting may be another meanwhile.
+/// Held by a thread that has the kernel make a huge page: the process's setting may be another meanwhile.
 static SETTING: Mutex<()> = Mutex::new(());
 
 /// A range of addresses, part of which has memory.
@@ -33,7 +33,7 @@ unsafe impl Send for Reserved {}
 unsafe impl Sync for Reserved {}
 
 impl Reserved {
-    /// Reserves `len` bytes of addresses, rounded up to the kernel's pages. None: there are not so many.
+    /// Reserves `len` bytes of addresses, rounded up to the kernel's pages. None: there are not that many.
     pub fn new(len: usize) -> Option<Reserved> {
         if len > isize::MAX as usize - PAGE {
             return None;
@@ -81,7 +81,7 @@ impl Reserved {
         if from >= to {
             return true;
         }
-        // SAFETY: within the mapping; it becomes usable, which takes nothing from anybody.
+        // SAFETY: within the mapping; it becomes usable, which takes nothing from any other thread.
         let place = unsafe { self.base.as_ptr().add(from) };
         // SAFETY: as above.
         if unsafe { libc::mprotect(place.cast(), to - from, libc::PROT_READ | libc::PROT_WRITE) } != 0 {
@@ -117,7 +117,7 @@ impl Reserved {
         // SAFETY: asks and changes nothing.
         let off = unsafe { libc::prctl(libc::PR_GET_THP_DISABLE, 0, 0, 0, 0) } == 1;
         let set = |off: libc::c_ulong| {
-            // SAFETY: whether memory comes in huge pages is nobody's promise.
+            // SAFETY: no code relies on memory coming in huge pages.
             unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, off, 0, 0, 0) };
         };
         if off {
@@ -159,11 +159,11 @@ impl Reserved {
         place != libc::MAP_FAILED
     }
 
-    /// Gives the memory of bytes `from..to` to the machine; they stay committed, and are zero when somebody looks at them next. `from`
+    /// Returns the memory of bytes `from..to` to the machine; they stay committed, and are zero when they are read next. `from`
     /// is rounded up and `to` down to the kernel's pages. False: the machine refused, and all is as before.
     ///
     /// # Safety
-    /// Nobody looks at these bytes meanwhile, and nobody needs what is in them.
+    /// No thread reads or writes these bytes meanwhile, and their content is not needed.
     pub unsafe fn give_up(&self, from: usize, to: usize) -> bool {
         let (from, to) = (from.next_multiple_of(PAGE), to / PAGE * PAGE);
         if from >= to || to > self.len {
@@ -197,22 +197,22 @@ mod tests {
         let place = Reserved::new(1 << 40).expect("addresses are plenty");
         assert!(place.commit(0, 2 * PART) && place.commit(PART, 2 * PART));
         let before = resident();
-        // SAFETY: committed, and nobody else has it.
+        // SAFETY: committed, and no other thread has it.
         unsafe { std::slice::from_raw_parts_mut(place.base(), 2 * PART) }.fill(7);
         assert!(resident() > before + PART + PART / 2);
         // SAFETY: the slice is gone.
         assert!(unsafe { place.release(PART, 2 * PART) });
         assert!(resident() < before + PART + PART / 2, "the memory has gone back");
         assert!(place.commit(PART, 2 * PART));
-        // SAFETY: committed, and nobody writes.
+        // SAFETY: committed, and no thread writes.
         let bytes = unsafe { std::slice::from_raw_parts(place.base(), 2 * PART) };
         assert!(bytes[..PART].iter().all(|b| *b == 7) && bytes[PART..].iter().all(|b| *b == 0));
         // Given up, it stays to be used.
         let before = resident();
-        // SAFETY: nobody needs it.
+        // SAFETY: the content is not needed.
         assert!(unsafe { place.give_up(0, PART) });
         assert!(resident() < before - PART / 2, "the memory has gone back");
-        // SAFETY: committed, and nobody writes.
+        // SAFETY: committed, and no thread writes.
         assert!(unsafe { std::slice::from_raw_parts(place.base(), PART) }.iter().all(|b| *b == 0));
         assert!(!place.commit(0, (1 << 40) + 1) && Reserved::new(usize::MAX).is_none());
     }
@@ -261,15 +261,15 @@ mod tests {
         place.take_huge(3 * HUGE);
         // SAFETY: as above.
         assert_eq!(unsafe { libc::prctl(libc::PR_GET_THP_DISABLE, 0, 0, 0, 0) }, 1, "as it was");
-        // SAFETY: committed, and nobody else has it.
+        // SAFETY: committed, and no other thread has it.
         unsafe { std::slice::from_raw_parts_mut(place.base(), 8 * HUGE) }.fill(7);
         assert_eq!(huge(place.base()), 2 * HUGE);
         // What is given up in part stays given up, and the rest is there.
-        // SAFETY: nobody needs it.
+        // SAFETY: the content is not needed.
         assert!(unsafe { place.give_up(HUGE / 2, HUGE) });
         place.take_huge(0);
         assert_eq!(huge(place.base()), HUGE);
-        // SAFETY: committed, and nobody writes.
+        // SAFETY: committed, and no thread writes.
         let bytes = unsafe { std::slice::from_raw_parts(place.base(), 4 * HUGE) };
         assert!(bytes[..HUGE / 2].iter().all(|b| *b == 7) && bytes[HUGE / 2..HUGE].iter().all(|b| *b == 0));
         assert!(bytes[HUGE..].iter().all(|b| *b == 7));

@@ -1,12 +1,12 @@
 //! Waiting, waking and background workers.
 //!
 //! A waiter reads an event's ticket ([`Event::ticket`]), checks its condition, and if it does not
-//! hold, waits ([`Sched::wait`]) until the ticket has moved on. So no wake-up is lost: whoever makes
+//! hold, waits ([`Sched::wait`]) until the ticket has moved on. So no wake-up is lost: the thread that makes
 //! the condition true calls [`Event::notify`] afterwards.
 //!
 //! On real threads a wait parks the thread. In the simulation there is one thread, and a wait runs
-//! other workers' steps, chosen by the seed, until the event is notified. Hence the rule: nobody
-//! waits while holding a latch or a mutex that a worker's step may need.
+//! other workers' steps, chosen by the seed, until the event is notified. Hence the rule: a thread does not
+//! wait while holding a latch or a mutex that a worker's step may need.
 
 mod futex;
 
@@ -14,7 +14,7 @@ use crate::clock::Nanos;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Something that waiters can wait for. Cheap to notify when nobody waits.
+/// Something that waiters can wait for. Cheap to notify when no thread waits.
 ///
 /// Those who are woken run at once, side by side: no lock is handed from one to the next, and however many they are, one
 /// system call wakes them.
@@ -73,7 +73,7 @@ impl Event {
         }
     }
 
-    /// True if somebody may have to be woken. A sleeper counts itself and then looks at the ticket again, so either
+    /// True if a thread may have to be woken. A sleeper counts itself and then looks at the ticket again, so either
     /// it sees the new ticket or it is seen here.
     fn move_on(&self) -> bool {
         self.tickets.fetch_add(1, Ordering::SeqCst);
@@ -101,7 +101,7 @@ pub enum Step {
     Worked,
     /// Nothing to do until the worker's event is notified.
     Idle,
-    /// Nothing to do until the event is notified or so many nanoseconds have passed.
+    /// Nothing to do until the event is notified or this many nanoseconds have passed.
     IdleFor(Nanos),
 }
 
@@ -109,7 +109,7 @@ pub enum Step {
 pub trait Worker: Send {
     fn name(&self) -> &'static str;
     fn step(&mut self) -> Step;
-    /// Notified by whoever gives the worker something to do.
+    /// Notified by the code that gives the worker something to do.
     fn wake_event(&self) -> Arc<Event>;
 }
 
@@ -129,7 +129,7 @@ pub trait Sched: Send + Sync {
     }
     /// For a start: panics where no worker can be had.
     fn spawn(&self, worker: Box<dyn Worker>) -> Box<dyn WorkerHandle>;
-    /// As [`Sched::spawn`], for who goes on without it: the system may have no thread left.
+    /// As [`Sched::spawn`], for callers that can do without the worker: the system may have no thread left.
     fn try_spawn(&self, worker: Box<dyn Worker>) -> std::io::Result<Box<dyn WorkerHandle>> {
         Ok(self.spawn(worker))
     }

@@ -122,7 +122,7 @@ pub(crate) fn in_pieces<T, R>(
     let mut results = Vec::with_capacity(items.len());
     let mut rest = items;
     while !rest.is_empty() {
-        // Who is cancelled does not wait for a place; what it is in the middle of comes to its end.
+        // A cancelled thread does not wait for a place; the request that it is making completes.
         let places = share.enter(Urgency::Background, rest.iter().map(&places_of).sum());
         let fit = places.as_ref().map_or(rest.len(), |places| fitting(rest, places.count, &places_of));
         let (piece, more) = rest.split_at_mut(fit);

@@ -1,7 +1,7 @@
 //! Counters of requests: what moved, why, how long it took, how often it failed.
 //!
-//! A device counts per [`Class`], a store per [`Purpose`]. Reading them disturbs nobody; the figures
-//! of one snapshot need not be of one moment.
+//! A device counts per [`Class`], a store per [`Purpose`]. Reading them disturbs no request; the figures
+//! of one snapshot need not be consistent with each other.
 
 mod latency;
 

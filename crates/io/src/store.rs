@@ -4,7 +4,7 @@
 //! reading the header at the exact key. `Absent` is final.
 //!
 //! Large objects. An upload in parts ([`ObjectStore::begin_upload`]) becomes an object when it is completed, whole and at once; until
-//! then nobody sees it. A stream reads an object in chunks of one version. Both are built from single requests of the trait, so every
+//! then no reader sees it. A stream reads an object in chunks of one version. Both are built from single requests of the trait, so every
 //! wrapper (emulation, counters, retries, faults) applies to each part and each chunk: see `multipart` and `stream`.
 
 mod multipart;
@@ -34,13 +34,13 @@ pub enum StoreError {
     /// Credentials, bucket or configuration are wrong; trying again will not help.
     #[error("the object store refuses ({key}): {cause}")]
     Refused { key: String, cause: String },
-    /// Whoever asked does not want to know any more (see [`crate::cancel`]). Only reads end so.
+    /// The caller was cancelled (see [`crate::cancel`]). Only reads end so.
     #[error("cancelled ({key})")]
     Cancelled { key: String },
 }
 
 impl StoreError {
-    /// No failure of the store: that there is no such object or that there is one, or nobody wants to know any more.
+    /// No failure of the store: the object does not exist, or exists already, or the caller was cancelled.
     pub fn is_answer(&self) -> bool {
         matches!(self, StoreError::Absent { .. } | StoreError::Conflict { .. } | StoreError::Cancelled { .. })
     }
@@ -159,7 +159,7 @@ pub trait ObjectStore: Send + Sync {
     /// Only the scrubber and tests list.
     fn list(&self, purpose: Purpose, prefix: &str, each: &mut dyn FnMut(&str, u64)) -> Result<()>;
     /// Removes what puts left that never ended, of the keys below `prefix` (a folder, with its slash) that `is_dead`
-    /// says nobody puts any more. Returns how many. Stores that leave nothing have nothing to do.
+    /// says have no writer any more. Returns how many. Stores that leave nothing have nothing to do.
     fn remove_staged(&self, purpose: Purpose, prefix: &str, is_dead: &dyn Fn(&str) -> bool) -> Result<u64> {
         let _ = (purpose, prefix, is_dead);
         Ok(0)

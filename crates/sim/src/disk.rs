@@ -194,7 +194,7 @@ impl SimDisk {
     pub fn syncs(&self) -> u64 {
         self.0.syncs.load(Ordering::SeqCst)
     }
-    /// Reads and writes of the class that somebody waited for: a batch is one.
+    /// Reads and writes of the class that a worker waited for; a batch counts once.
     pub fn requests(&self, class: Class) -> u64 {
         self.0.requests[class.index()].load(Ordering::SeqCst)
     }

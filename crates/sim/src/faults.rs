@@ -19,9 +19,9 @@ pub struct Faults {
     pub capacity: AtomicU64,
     /// Syncs report success and do nothing: the control experiment that must lose data.
     pub lying_sync: AtomicBool,
-    /// Once in so many reads, only a part of the buffer is filled and the read fails; 0 is never.
+    /// Once in this many reads, only a part of the buffer is filled and the read fails; 0 is never.
     pub short_reads: AtomicU64,
-    /// Reads, writes and syncs until the one that fails; 0 is none.
+    /// Reads, writes and syncs until the one that fails; 0: no fault.
     countdown: AtomicU64,
     classes: Mutex<HashSet<Class>>,
     /// Sectors that cannot be read until they are written again.

@@ -1,5 +1,5 @@
 //! A simulated world: disks that lose what was not synced, a store that lies about its answers, a
-//! clock that moves when nobody can, and one thread for everything. One seed replays a run.
+//! clock that moves when no worker can run, and one thread for everything. One seed replays a run.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 

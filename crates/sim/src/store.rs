@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use terrace_io::random::Random;
 use terrace_io::store::{Bytes, ObjectStore, Purpose, Result, StoreError, Upload, UploadPart, Version};
 
-/// Faults, each once in so many requests; 0 is never.
+/// Faults, each once in the given number of requests; 0 is never.
 #[derive(Default)]
 pub struct StoreFaults {
     /// Fails before the effect.
@@ -142,7 +142,7 @@ impl SimStore {
         }
     }
 
-    /// Power was lost: of what was put while the store lied, half is gone.
+    /// Power was lost: half of the objects put while the store lied are gone.
     pub fn lose_unsynced(&self) {
         let mut objects = self.objects.lock();
         for key in std::mem::take(&mut objects.unsynced) {

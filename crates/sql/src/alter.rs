@@ -1,7 +1,7 @@
 //! Changes of a table's indexes at the border: rows out, entries in, trees built, all of it made the table's in one go.
 //!
-//! The order: begin; rows and their entries; load each new index, or build all if the rows are built, too; any number of rounds, the last of them when nobody
-//! else uses the table; commit. A batch lies in the handle's own buffer until its next call.
+//! The order: begin; rows and their entries; load each new index, or build all if the rows are built, too; any number of rounds, the last of them when no other
+//! session uses the table; commit. A batch lies in the handle's own buffer until its next call.
 
 use crate::bytes::TerraceBytes;
 use crate::catalog::codec_of;
@@ -46,8 +46,8 @@ pub struct TerraceNewIndex {
 pub type TerraceProgressFn =
     Option<unsafe extern "C" fn(context: *mut c_void, entries: u64, all: u64) -> bool>;
 
-/// Begins to change a table's indexes. If the first is built, so is each other, of rows that `terrace_alter_add_row` takes. If there are indexes to build, nobody has changed rows of
-/// the table in a transaction that is not over. `owner` is for whom it waits; its cancel handle ends it.
+/// Begins to change a table's indexes. If the first is built, so is each other, of rows that `terrace_alter_add_row` takes. If there are indexes to build, no open
+/// transaction may have changed rows of the table. `owner` is the session that waits; its cancel handle ends the wait.
 ///
 /// # Safety
 /// `engine` and `owner` are open, `indexes` are `count` valid definitions, the name lives during the call, `out` is valid.
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn terrace_alter_begin(
 /// Frees the handle; null is fine.
 ///
 /// # Safety
-/// `alter` came from this library and is used by nobody else any more.
+/// `alter` came from this library and is no longer used by any other thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn terrace_alter_close(alter: *mut TerraceAlter) {
     guard(|| {
@@ -279,7 +279,7 @@ pub unsafe extern "C" fn terrace_alter_behind(alter: *const TerraceAlter) -> u64
     unsafe { &*alter }.alteration.behind() as u64
 }
 
-/// Begins a round over the rows that changed. `last`: nobody else uses the table any more.
+/// Begins a round over the rows that changed. `last`: no other session uses the table any more.
 ///
 /// # Safety
 /// `alter` is open.

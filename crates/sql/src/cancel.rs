@@ -52,7 +52,7 @@ pub unsafe extern "C" fn terrace_txn_cancel(cancel: *const TerraceCancel) {
 /// Frees the handle; null is fine.
 ///
 /// # Safety
-/// `cancel` came from this library and is used by nobody else any more.
+/// `cancel` came from this library and is no longer used by any other thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn terrace_cancel_close(cancel: *mut TerraceCancel) {
     if !cancel.is_null() {

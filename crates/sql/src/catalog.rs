@@ -130,7 +130,7 @@ pub unsafe extern "C" fn terrace_table_open(
 /// Frees the handle; null is fine.
 ///
 /// # Safety
-/// `table` came from this library and is used by nobody else any more.
+/// `table` came from this library and is no longer used by any other thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn terrace_table_close(table: *mut TerraceTable) {
     guard(|| {
@@ -355,9 +355,9 @@ pub unsafe extern "C" fn terrace_table_auto_increment(table: *const TerraceTable
     })
 }
 
-/// Takes `wanted` values `first, first + increment, …` of the form `offset + k × increment` that nobody took yet, and moves the
-/// counter past them, as InnoDB does. Near the end of what there is `first` may be none of the form, and values may be
-/// above `limit`: the caller looks. Where the counter is above `limit`, `*first` is the counter and `*taken` 0. Values taken and
+/// Takes `wanted` values `first, first + increment, …` of the form `offset + k × increment` that were not taken before, and moves the
+/// counter past them, as InnoDB does. Near the end of the type's range `first` may not have this form, and values may be
+/// above `limit`: the caller checks. Where the counter is above `limit`, `*first` is the counter and `*taken` 0. Values taken and
 /// not used are gaps.
 ///
 /// # Safety

@@ -95,7 +95,7 @@ pub unsafe extern "C" fn terrace_copy_begin(
 /// Ends the copy: it is of a moment in this call, and durable when it returns. After an error what was made is removed. Frees the handle in any case.
 ///
 /// # Safety
-/// `copy` came from `terrace_copy_begin` and is used by nobody else any more; `progress` may be called with `context` on this thread.
+/// `copy` came from `terrace_copy_begin` and is no longer used by any other thread; `progress` may be called with `context` on this thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn terrace_copy_finish(
     copy: *mut TerraceCopy,
@@ -115,7 +115,7 @@ pub unsafe extern "C" fn terrace_copy_finish(
 /// Ends the copy and removes what was made. Null is fine.
 ///
 /// # Safety
-/// `copy` came from `terrace_copy_begin` and is used by nobody else any more.
+/// `copy` came from `terrace_copy_begin` and is no longer used by any other thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn terrace_copy_discard(copy: *mut TerraceCopy) {
     guard(|| {

@@ -3,7 +3,7 @@
 //! The rows handed over are an array that points into the cursor's own memory: what it copied of a leaf, as a rule, else
 //! a buffer. A batch has the same rows in one run of bytes: for each a head of 16 bytes (`terrace_row_head`, not aligned),
 //! then the entry's key, then the value. Both live until the cursor's next call. A cursor that locks hands over one row
-//! at a time, so that no row is locked that nobody asked for; more only if it is told that all are asked for.
+//! at a time, so that no row is locked that the reader has not reached; more only if the reader says that it needs all of them.
 
 mod fill;
 
@@ -139,7 +139,7 @@ pub struct TerraceCursorOptions {
     pub scan: bool,
     /// Rows that others have locked are left out instead of waited for.
     pub skip_locked: bool,
-    /// Who reads with locks reads all rows up to the end: they may be locked some at a time.
+    /// A locking reader reads all rows up to the end: they may be locked some at a time.
     pub reads_all: bool,
     /// Only rows are locked, whatever the isolation level keeps free between them.
     pub rows_alone: bool,
@@ -230,11 +230,11 @@ pub struct TerraceFetch {
     pub parts: TerracePartFn,
     /// For the filter, and for `parts`.
     pub context: *mut c_void,
-    /// At most so many rows (at least one is tried); a cursor that locks hands over one, or those that were locked with it.
+    /// The maximum number of rows (at least one is tried); a cursor that locks hands over one, or those that were locked with it.
     pub max_rows: u32,
     /// No further row is begun once the batch is so large.
     pub max_bytes: u32,
-    /// With `TERRACE_WANT_START`: so many bytes, or all if the row has fewer. A row with parts that are kept apart is whole but for
+    /// With `TERRACE_WANT_START`: this many bytes, or all if the row has fewer. A row with parts that are kept apart is whole except for
     /// those parts, unless this is 0.
     pub first_bytes: u32,
 }
@@ -278,7 +278,7 @@ pub struct TerraceRow {
     pub value: TerraceBytes,
     /// Where in the key the primary key starts.
     pub primary_at: u32,
-    /// In so many places bytes of the value are missing.
+    /// The number of places in which bytes of the value are missing.
     pub holes: u32,
 }
 
@@ -332,7 +332,7 @@ pub unsafe extern "C" fn terrace_cursor_open(
 /// Frees the cursor; null is fine.
 ///
 /// # Safety
-/// `cursor` came from this library and is used by nobody else any more.
+/// `cursor` came from this library and is no longer used by any other thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn terrace_cursor_close(cursor: *mut TerraceCursor) {
     guard(|| {
@@ -406,7 +406,7 @@ pub unsafe extern "C" fn terrace_cursor_fetch(
     })
 }
 
-/// From now on, or no longer, a row that somebody else has locked is fetched as it was last committed, and not locked
+/// From now on, or no longer, a row that another transaction has locked is fetched as it was last committed, and not locked
 /// (a semi-consistent read, below REPEATABLE READ and in the primary index).
 ///
 /// # Safety

@@ -63,7 +63,7 @@ impl Prepared {
     pub fn take(&self, xid: &[u8]) -> Option<Waiting> {
         self.waiting.lock().remove(xid)
     }
-    /// Ends what was taken; if that fails, it waits under its name again, but for what is rolled back in the background.
+    /// Ends the transaction that was taken; if that fails, it waits under its name again, unless it is being rolled back in the background.
     pub fn decide(
         &self,
         xid: &[u8],
@@ -111,7 +111,7 @@ pub struct TerraceOpenOptions {
 pub type TerraceStatusFn =
     Option<unsafe extern "C" fn(context: *mut std::ffi::c_void, name: TerraceBytes, value: u64)>;
 
-/// A lock wait: who waits, and for whom.
+/// A lock wait: the waiting owner, and the owner it waits for.
 pub type TerraceWaitFn =
     Option<unsafe extern "C" fn(waiter: *mut std::ffi::c_void, holder: *mut std::ffi::c_void)>;
 
@@ -142,7 +142,7 @@ pub struct TerraceRequests {
     pub tier: TerraceBytes,
     pub purpose: TerraceBytes,
     pub requests: u64,
-    /// Of the requests that succeeded.
+    /// Bytes of the requests that succeeded.
     pub bytes: u64,
     pub errors: u64,
     /// Attempts beyond a request's first.
@@ -212,7 +212,7 @@ pub unsafe extern "C" fn terrace_engine_open(
 /// returned. Transactions that are open are rolled back at the next start.
 ///
 /// # Safety
-/// `engine` came from `terrace_engine_open` and is used by nobody else any more.
+/// `engine` came from `terrace_engine_open` and is no longer used by any other thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn terrace_engine_close(engine: *mut TerraceEngine) -> i32 {
     guard(|| {
@@ -333,7 +333,7 @@ pub unsafe extern "C" fn terrace_engine_set_bypass(engine: *const TerraceEngine,
     })
 }
 
-/// Rows of so many bytes and more pass by the log, too, if bypass is on (64 KiB at the start). It counts for rows from here on.
+/// Rows of at least this many bytes bypass the log, too, if bypass is on (64 KiB at the start). Applies to rows from here on.
 ///
 /// # Safety
 /// `engine` is open.
@@ -360,7 +360,7 @@ pub unsafe extern "C" fn terrace_engine_set_write_policy(engine: *const TerraceE
     })
 }
 
-/// Calls `on_wait` before each lock wait with the owners (`terrace_txn_set_owner`) of who waits and of whom it waits for, if both
+/// Calls `on_wait` before each lock wait with the owners (`terrace_txn_set_owner`) of the waiting transaction and of the one it waits for, if both
 /// have one; the two live as long as the call lasts. It must not call this library. The first call of this function counts.
 ///
 /// # Safety

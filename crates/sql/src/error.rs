@@ -39,9 +39,9 @@ pub enum TerraceCode {
     TooManyLocks = 14,
     /// A bug: the library panicked. The message says where.
     Panic = 15,
-    /// The volume or the table is in use by somebody else.
+    /// The volume or the table is in use by another process or session.
     Busy = 16,
-    /// What the transaction sees is older than an index of the table: it must begin anew to use it.
+    /// The transaction's view is older than an index of the table: it must be started again to use it.
     Changed = 17,
     /// An object is not in the object store, where it should be; the message names page and object.
     Missing = 18,

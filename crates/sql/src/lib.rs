@@ -1,4 +1,4 @@
-//! The C ABI of the engine, for the MariaDB handler and for anybody else who speaks C.
+//! The C ABI of the engine, for the MariaDB handler and for other programs in C.
 //!
 //! What crosses the border
 //! * Handles are opaque pointers. A handle is freed by its own `_close` (or `_end`) function, once.

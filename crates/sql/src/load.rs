@@ -17,8 +17,8 @@ pub struct TerraceLoad {
     buffer: Vec<u8>,
 }
 
-/// Begins to fill a table that is empty (`TERRACE_INVALID` if it is not), and that nobody else knows of. There is no way
-/// back: if it fails, or `terrace_load_finish` is not reached, the table is to be dropped. `owner`'s cancel handle ends it.
+/// Begins to fill an empty table (`TERRACE_INVALID` if it is not empty) that no other session knows. It cannot be
+/// undone: if it fails, or `terrace_load_finish` is not reached, the table is to be dropped. `owner`'s cancel handle ends it.
 /// `share`: how many such tables the statement fills. If more than one, `TERRACE_INVALID` may say that there is no memory, too: insert
 /// row by row; and each ends with `terrace_table_filled`. `scattered`: rows in the order of their keys may be followed by ones before them.
 ///
@@ -128,8 +128,8 @@ pub unsafe extern "C" fn terrace_load_finish(
     })
 }
 
-/// A table that nobody else knew of has all its rows, by a load or row by row: views of before are too old for it. `durable`: whatever
-/// such tables were filled with is durable when it returns.
+/// A table that no other session knew has all its rows, by a load or row by row: older views cannot read it. `durable`: everything
+/// that such tables were filled with is durable when it returns.
 ///
 /// # Safety
 /// `engine` and `table` are open.
@@ -170,7 +170,7 @@ pub unsafe extern "C" fn terrace_load_duplicate(load: *mut TerraceLoad, batch: *
 /// Frees the handle; null is fine.
 ///
 /// # Safety
-/// `load` came from this library and is used by nobody else any more.
+/// `load` came from this library and is no longer used by any other thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn terrace_load_close(load: *mut TerraceLoad) {
     guard(|| {

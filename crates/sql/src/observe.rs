@@ -47,7 +47,7 @@ pub type TerraceLockBeginsFn =
 pub type TerraceLockEndsFn = Option<unsafe extern "C" fn(wanted: u32, note: *mut c_void)>;
 pub type TerraceMemoryFn = Option<unsafe extern "C" fn(what: u32, change: i64)>;
 
-/// Who is told of threads, waits and memory; none of the functions is null. Each is called on the thread that it is about: one of the
+/// Functions that are told of threads, waits and memory; none is null. Each is called on the thread that it is about: one of the
 /// library's, or one that is in a call. It must not wait, nor call the library.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -137,7 +137,7 @@ impl Observer for Functions {
     }
 }
 
-/// Sets the process's observer: once, before an engine is opened. Without one nothing is in anybody's way.
+/// Sets the process's observer: once, before an engine is opened. Without one nothing is observed.
 ///
 /// # Safety
 /// `observer` is valid; its functions may be called from any thread until the process ends.

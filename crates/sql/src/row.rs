@@ -252,8 +252,8 @@ pub unsafe extern "C" fn terrace_row_lock(
     })
 }
 
-/// The table's auto-increment counter is the transaction's until `terrace_row_counter_release`, which has to follow, whatever this returns: who
-/// takes values from it asks `terrace_row_counter_is_locked` and waits here, too.
+/// The table's auto-increment counter is the transaction's until `terrace_row_counter_release`, which has to follow, whatever this returns: a session
+/// that takes values from it asks `terrace_row_counter_is_locked` and waits here, too.
 ///
 /// # Safety
 /// The handles are open.

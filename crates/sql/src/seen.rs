@@ -16,7 +16,7 @@ pub const TERRACE_VALUE_TABLE: u32 = 4;
 /// Milliseconds since 1970, in `number`.
 pub const TERRACE_VALUE_TIME: u32 = 5;
 
-/// Rows of `locks` at the most.
+/// At most this many rows of `locks` are shown.
 pub const TERRACE_LOCKS_SEEN_MAX: u32 = 100_000;
 const _: () = assert!(TERRACE_LOCKS_SEEN_MAX as usize == locks::LOCKS_MAX);
 
@@ -52,7 +52,7 @@ impl TerraceValue {
     }
 }
 
-/// Calls `each` with every row of a table of what there is to see: `index_statistics`, `table_statistics`,
+/// Calls `each` with every row of one of these tables: `index_statistics`, `table_statistics`,
 /// `miss_ratio_curve`, `advice`, `metrics`, `transactions`, `locks`, `lock_waits`, `last_deadlock`.
 ///
 /// # Safety
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn terrace_engine_seen(
 pub type TerraceStatementFn =
     Option<unsafe extern "C" fn(connection: u64, text: *mut u8, max: usize) -> usize>;
 
-/// Of a statement no more is shown, in bytes.
+/// A statement's text is cut to this length, in bytes.
 const STATEMENT_MAX: usize = 1024;
 
 /// From now on `transactions` and `last_deadlock` have statements: `statement_of` is called with the connections of

@@ -119,7 +119,7 @@ pub unsafe extern "C" fn terrace_txn_begin_again(
     })
 }
 
-/// Whether the transaction was committed or rolled back. If so, nobody is told of its waits any more.
+/// Whether the transaction was committed or rolled back. If so, its waits are not reported any more.
 ///
 /// # Safety
 /// `txn` is open.
@@ -138,7 +138,7 @@ pub unsafe extern "C" fn terrace_txn_rest(txn: *mut TerraceTxn) -> bool {
 /// decided by name. Null is fine.
 ///
 /// # Safety
-/// `txn` came from this library and is used by nobody else any more; its cursors are closed.
+/// `txn` came from this library and is no longer used by any other thread; its cursors are closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn terrace_txn_close(txn: *mut TerraceTxn) {
     guard(|| {
@@ -275,8 +275,8 @@ pub unsafe extern "C" fn terrace_txn_set_lock_wait(txn: *mut TerraceTxn, millise
     })
 }
 
-/// From now on, or no longer, the transaction has changed what its roll back doesn't take back, such as a table of an engine without
-/// transactions: of those that wait for each other it is the victim only if all of them have. Not so when it begins.
+/// From now on, or no longer, the transaction has changed something that its rollback doesn't take back, such as a table of an engine without
+/// transactions: in a deadlock it is the victim only if all members of the cycle have. Not so when it begins.
 ///
 /// # Safety
 /// `txn` is open.
@@ -303,7 +303,7 @@ pub unsafe extern "C" fn terrace_txn_set_strict(txn: *mut TerraceTxn, on: bool) 
     });
 }
 
-/// Who is named to the function of `terrace_engine_tell_lock_waits` until `terrace_txn_close` returns.
+/// The owner that the function of `terrace_engine_tell_lock_waits` gets, until `terrace_txn_close` returns.
 ///
 /// # Safety
 /// `txn` is open.
@@ -363,7 +363,7 @@ pub unsafe extern "C" fn terrace_txn_rollback_to(
 /// Frees the handle; null is fine.
 ///
 /// # Safety
-/// `savepoint` came from this library and is used by nobody else any more.
+/// `savepoint` came from this library and is no longer used by any other thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn terrace_savepoint_close(savepoint: *mut TerraceSavepoint) {
     if !savepoint.is_null() {
@@ -373,7 +373,7 @@ pub unsafe extern "C" fn terrace_savepoint_close(savepoint: *mut TerraceSavepoin
 }
 
 /// Commits: others see the changes, with durable reads when the ticket says so. Durable when the ticket says so; `*out` may be null if there is
-/// nothing to wait for. With `out` null nobody waits. On an error the transaction is still open.
+/// nothing to wait for. With `out` null nothing is waited for. On an error the transaction is still open.
 ///
 /// # Safety
 /// `txn` is open, `out` is null or valid.
@@ -421,7 +421,7 @@ unsafe fn commit(
 /// Waits until the commit is durable, and frees the ticket, whatever is returned. Null is fine.
 ///
 /// # Safety
-/// `ticket` came from this library and is used by nobody else any more.
+/// `ticket` came from this library and is no longer used by any other thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn terrace_ticket_wait(ticket: *mut TerraceTicket) -> i32 {
     guard(|| {
@@ -451,7 +451,7 @@ pub unsafe extern "C" fn terrace_ticket_wait_written(ticket: *mut TerraceTicket)
     })
 }
 
-/// Frees the ticket without waiting for the volume, but with durable reads until others see the commit; null is fine. Whoever made changes while
+/// Frees the ticket without waiting for the volume, but with durable reads until others see the commit; null is fine. A transaction that made changes while
 /// the object buffer was nearly full waits a moment, as `terrace_ticket_wait` does, too.
 ///
 /// # Safety
@@ -461,7 +461,7 @@ pub unsafe extern "C" fn terrace_ticket_close(ticket: *mut TerraceTicket) {
     if !ticket.is_null() {
         // SAFETY: the caller's promise.
         let ticket = unsafe { Box::from_raw(ticket) };
-        // If the log has failed nobody sees it before the next start.
+        // If the log has failed, no session sees it before the next start.
         let _ = ticket.ticket.wait_seen();
         ticket.ticket.keep_pace();
     }

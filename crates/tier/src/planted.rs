@@ -40,7 +40,7 @@ impl Switch {
 pub static SLOT_REUSED_EARLY: Switch = Switch::new();
 /// Slots are reused that a copy of the volume is about to read.
 pub static COPIED_SLOT_REUSED: Switch = Switch::new();
-/// Who copies the volume is not told of a slot that is written meanwhile.
+/// The copier of the volume is not told of a slot that is written meanwhile.
 pub static WRITTEN_NOT_NOTED: Switch = Switch::new();
 /// The checkpoint passes images that are written but whose map record is not durable.
 pub static UNMAPPED_IMAGE_PASSED: Switch = Switch::new();
@@ -72,9 +72,9 @@ pub static LEAVING_FRAME_TRUSTED: Switch = Switch::new();
 pub static LATCHED_FRAME_TAKEN: Switch = Switch::new();
 /// The flusher calls a page clean that changed since it copied it.
 pub static CHANGE_AFTER_COPY_FORGOTTEN: Switch = Switch::new();
-/// A page that somebody else loads is handed out before it is loaded.
+/// A page that another thread loads is handed out before it is loaded.
 pub static CLAIM_NOT_WAITED: Switch = Switch::new();
-/// An object is deleted while somebody reads it.
+/// An object is deleted while it is being read.
 pub static READER_IGNORED: Switch = Switch::new();
 /// A ghost hit does not take the identifier off the list: one eviction counts as evidence for ever.
 pub static GHOST_HIT_KEPT: Switch = Switch::new();
@@ -84,7 +84,7 @@ pub static END_OF_IMAGE_LEFT: Switch = Switch::new();
 pub static HOME_OVERWRITTEN: Switch = Switch::new();
 /// A block that is sunk again is put over its current object.
 pub static OBJECT_OVERWRITTEN: Switch = Switch::new();
-/// The map does not say that an object of its is one, if it is a patch: collection takes it for nobody's.
+/// The map does not report one of its objects as such if it is a patch: collection takes it for a stranger's.
 pub static PATCH_UNNAMED: Switch = Switch::new();
 /// Pages that were in the patch object before the new one are still where they were in that.
 pub static PATCH_PLACES_KEPT: Switch = Switch::new();
@@ -96,7 +96,7 @@ pub static PATCHES_NOT_NOTED: Switch = Switch::new();
 pub static REPLY_GUESSED: Switch = Switch::new();
 /// The epoch object is not read again before objects are deleted.
 pub static FENCE_NOT_READ: Switch = Switch::new();
-/// The store is taken from whoever has the lower epoch.
+/// The store is taken from the writer with the lower epoch.
 pub static PASSED_IGNORED: Switch = Switch::new();
 /// Nothing is noted on the volume before the store is taken.
 pub static TAKER_NOT_NOTED: Switch = Switch::new();
@@ -128,7 +128,7 @@ pub static COPY_NOT_INVALIDATED: Switch = Switch::new();
 pub static SLOT_RELEASED_TWICE: Switch = Switch::new();
 /// The checkpoint passes the change of a freed page before it is durable that the page is free.
 pub static FREED_PAGE_PASSED: Switch = Switch::new();
-/// What is forgotten of a freed page may be that of who uses it anew.
+/// Forgetting a freed page may forget the state of its new use.
 pub static USED_PAGE_FORGOTTEN: Switch = Switch::new();
-/// Who looks for a page to evict drops the queue's entry of one that is just coming in.
+/// The search for a victim drops the queue's entry of a page that is just coming in.
 pub static CLAIMED_ENTRY_DROPPED: Switch = Switch::new();

@@ -187,18 +187,18 @@ struct HeldLogState {
     durable: Glsn,
     released: Glsn,
     records: Vec<HeldRecord>,
-    /// Whoever asks for more bytes than this finds the log full.
+    /// A request for more bytes than this finds the log full.
     room: Option<u64>,
-    /// After so many requests for room the log is full.
+    /// After this many requests for room the log is full.
     asks: Option<u64>,
 }
 
 impl HeldLog {
-    /// From now on the log is full for whoever asks for more bytes than this.
+    /// From now on the log is full for requests for more bytes than this.
     pub fn set_room(&self, room: Option<u64>) {
         self.0.lock().room = room;
     }
-    /// After so many more requests the log is full, whatever they ask for; and what `set_room` said is over.
+    /// After this many more requests the log is full, whatever they ask for; and what `set_room` said is over.
     pub fn set_asks(&self, asks: Option<u64>) {
         let mut held = self.0.lock();
         (held.room, held.asks) = (None, asks);

@@ -62,7 +62,7 @@ fn text(error: Error) -> String {
 impl Store for Terrace {
     fn put(&self, pairs: &[([u8; 16], &[u8])], durable: bool) -> Result<()> {
         let put = |txn: &Txn, key: &[u8], value: &[u8]| {
-            // The change itself finds out and locks; who loses a race against another insert tries again.
+            // The change itself finds out and locks; a thread that loses a race against another insert tries again.
             loop {
                 let done = match txn.update(&self.table, key, value, &[], &[]) {
                     Err(Error::Absent(_)) => txn.insert(&self.table, key, value, &[]),
@@ -76,7 +76,7 @@ impl Store for Terrace {
         self.write(pairs, durable, put).map_err(text)
     }
 
-    /// Blindly: a key that is there is an error.
+    /// A blind insert: an existing key is an error.
     fn insert(&self, pairs: &[([u8; 16], &[u8])], durable: bool) -> Result<()> {
         self.write(pairs, durable, |txn, key, value| txn.insert(&self.table, key, value, &[])).map_err(text)
     }
@@ -105,7 +105,7 @@ impl Store for Terrace {
 }
 
 impl Drop for Terrace {
-    /// With STATUS in the environment: the engine's counters, for who looks into a figure.
+    /// With STATUS in the environment: prints the engine's counters, to explain a figure.
     fn drop(&mut self) {
         if std::env::var("STATUS").is_ok() {
             self.engine.status().iter().for_each(|(name, value)| eprintln!("{name} {value}"));

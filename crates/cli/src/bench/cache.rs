@@ -43,13 +43,13 @@ pub struct Settings {
     /// Share of the trace, in percent, that comes before anything counts
     #[arg(long, default_value_t = 0.0, value_parser = percent)]
     warm_up: f64,
-    /// Flash writes for each hundred misses of memory, at the most
+    /// At most this many flash writes for each hundred misses of memory
     #[arg(long, value_parser = percent)]
     write_budget: Option<f64>,
     /// Bytes of a page, where the trace names no sizes or speaks of extents
     #[arg(long, default_value_t = 16384, value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
     page_bytes: u64,
-    /// Of what is drawn by lot
+    /// Seed of the random choices
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Print JSON

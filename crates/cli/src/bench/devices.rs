@@ -14,7 +14,7 @@ const NAME: &str = "terrace-bench";
 const FILE: u64 = 64 << 20;
 const PAGE: usize = 16 << 10;
 const LARGE: usize = 1 << 20;
-/// Each kind of request is repeated until so many are done or so long has passed.
+/// Each kind of request is repeated until a number of requests or a time is reached.
 const TIMES: usize = 500;
 const PATIENCE: Duration = Duration::from_secs(3);
 

@@ -88,7 +88,7 @@ fn of_sizes_that_differ_by_nothing_the_cheapest_is_advised() {
     assert_eq!(lines.last().unwrap(), "Advice: the sizes fit.");
 }
 
-/// Requests of some minutes were made a month's without a word.
+/// Requests of some minutes were extrapolated to a month silently.
 #[test]
 fn a_short_time_is_said_to_be_one() {
     let said = |seconds: f64| {

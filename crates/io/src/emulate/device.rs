@@ -78,7 +78,7 @@ const HANDED: u64 = 256 << 10;
 /// What requests that are in flight together ask of the device.
 #[derive(Default)]
 struct Cost {
-    /// Of the slowest, in nanoseconds.
+    /// Latency of the slowest request, in nanoseconds.
     latency: Nanos,
     requests: u64,
     bytes: u64,

@@ -7,7 +7,7 @@ use crate::store::{Bytes, ObjectStore, Purpose, Result, StoreError, Version};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A clock that moves only when somebody waits.
+/// A clock that moves only when a thread waits.
 #[derive(Default)]
 struct Still(AtomicU64);
 

@@ -98,7 +98,7 @@ impl Adapter {
         mut attempt: impl FnMut() -> object_store::Result<T>,
     ) -> Result<T> {
         let started = Instant::now();
-        // What changes objects is seen to its end: nobody would know of it later.
+        // Requests that change objects run to completion: their outcome would be unknown otherwise.
         let _shield = (kind != Kind::Read).then(cancel::shield);
         let result = match self.share.enter(purpose.urgency(), 1) {
             Some(_place) => self.attempts(purpose, key, kind, started, &mut attempt),

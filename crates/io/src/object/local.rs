@@ -11,7 +11,7 @@
 //! * a root that is no longer the directory that was opened (unmounted, moved away) answers nothing, unless
 //!   the other directory has an epoch object: an object put into the place below a mount would be gone
 //!   when the mount is back. What a put that was under way has made there goes again, with the root itself unless it was a mount's:
-//!   who moves the directory back would find it moved into that one.
+//!   otherwise an operator who moves the directory back would find it moved into that one.
 //!
 //! An upload in parts is a staged file that parts are written into at their offsets; its completion syncs it and gives it the key as
 //! its name (`uploads`).
@@ -261,7 +261,7 @@ impl Local {
         Ok(Some(lock))
     }
 
-    /// The object exists: `Conflict`, once it is durable. Whoever put it may have died before its name was synced.
+    /// The object exists: `Conflict`, once it is durable. The writer that put it may have died before its name was synced.
     fn taken(&self, key: &str, file: &FsPath) -> StoreError {
         let synced = File::open(file)
             .and_then(|f| f.sync_all())
@@ -297,7 +297,7 @@ impl Local {
         match done {
             Ok(result) => Ok(Version(result.e_tag.unwrap_or_default())),
             Err(Error::AlreadyExists { .. }) => Err(self.taken(key, file)),
-            // The name is there, which nobody else has made: its sync failed. To read it would say that all is well.
+            // The name exists, and this writer made it: its sync failed. Reading it would report success.
             Err(error) if is_new && file.exists() && io_kind(&error) != Some(ErrorKind::StorageFull) => {
                 Err(self.not_synced(key, &std::io::Error::other(cause(&error))))
             }

@@ -2,7 +2,7 @@
 //!
 //! Each retry costs a token, each success earns a part of one back: while the store is sick, requests
 //! fail after one attempt instead of multiplying its load. A read of pages that the store has told when to come again comes then,
-//! as long as there is time: somebody waits for it. (What works in the background hears of it, and comes later by itself.)
+//! as long as there is time, because a statement waits for it. (Background work gets the error, and tries again later by itself.)
 
 use parking_lot::Mutex;
 use std::time::Duration;
@@ -49,7 +49,7 @@ pub(crate) struct Patience<'a> {
     pub(crate) attempts_max: u32,
     /// Time for the whole request.
     pub(crate) time_max: Duration,
-    /// Whether it is a read of pages that somebody wants.
+    /// Whether it is a read of pages that a statement waits for.
     pub(crate) waited_for: bool,
 }
 

@@ -20,7 +20,7 @@ pub(crate) enum Kind {
     Part,
     /// The completion of an upload.
     Complete,
-    /// Of an object or an upload.
+    /// The request is about an object or an upload.
     Delete,
 }
 

@@ -1,4 +1,4 @@
-//! The names of locks: what somebody sees who asks where threads wait for one another.
+//! The names of locks, as shown to an operator who asks where threads wait for one another.
 
 /// An enumeration with the list of its values and the name of each.
 macro_rules! named {
@@ -59,13 +59,13 @@ named! {
     SpacePages "space_pages",
     /// Places in the log.
     LogOrder "log_order",
-    /// Who wants to be told when the log is durable.
+    /// Waiters for the durable end of the log.
     LogPromises "log_promises",
     /// The superblock, and where a checkpoint is.
     Checkpoint "checkpoint",
     /// Changed pages of a crash that are not applied yet.
     Pending "checkpoint",
-    /// Sinks that give way to sessions.
+    /// Sinks that yield to sessions.
     BulkThrottle "sink",
     /// A shard of the table of pages in memory.
     PoolTable "pool_table",
@@ -97,7 +97,7 @@ named! {
     ObjectReads "objects",
     /// States of the codecs.
     Codecs "objects",
-    /// Who has the store.
+    /// The right to write to the store.
     Fence "fence",
     /// A table's share of requests and bytes.
     Limits "rules",
@@ -112,7 +112,7 @@ named! {
     Page "page",
     /// Where pages have their place below.
     Map "map",
-    /// Transactions: who is active, who committed when.
+    /// Transactions: which are active, and when the others committed.
     Transactions "transactions",
     /// One table: its name, its indexes, its properties.
     Table "table",

@@ -42,7 +42,7 @@ impl Backend {
 }
 
 /// What carries the batches of this process's disks: `io_uring`, `threads` or `in-turn`. An error if
-/// the environment asks for what there is not.
+/// the environment asks for a backend that this machine does not have.
 pub fn backend() -> Result<Backend> {
     static CHOSEN: OnceLock<std::result::Result<Backend, DiskError>> = OnceLock::new();
     CHOSEN.get_or_init(|| choose(std::env::var(CHOICE).ok(), &RINGS)).clone()
@@ -73,7 +73,7 @@ fn choose(asked: Option<String>, rings: &std::result::Result<Rings, String>) -> 
     }
 }
 
-/// A backend that is there.
+/// A backend that this machine has.
 #[derive(Clone, Copy)]
 pub(super) enum Carrier {
     Rings(&'static Rings),

@@ -66,7 +66,7 @@ impl RealDisk {
         Ok((RealDisk::open(path)?, made))
     }
 
-    /// Removes the directory if there is nothing in it but the lock's file, which nobody may hold.
+    /// Removes the directory if it has nothing but the lock's file, which no process may hold.
     pub fn remove_directory(&self) {
         if self.list().is_ok_and(|names| names.is_empty()) {
             let _ = fs::remove_file(self.path_of(LOCK_FILE));
@@ -74,7 +74,7 @@ impl RealDisk {
         }
     }
 
-    /// A directory that is there, to be read only: files are opened for reading, so whatever would change
+    /// An existing directory, opened read-only: files are opened for reading, so an operation that would change
     /// one fails, and a sync does nothing.
     pub fn open_to_read(path: impl AsRef<Path>) -> Result<RealDisk> {
         let path = path.as_ref().to_path_buf();
@@ -101,8 +101,8 @@ impl RealDisk {
         Ok(())
     }
 
-    /// The directory as it is, looked at by nobody yet: if it is not there, what is done in it fails. Its
-    /// batches are done in turn if the backend asked for is not to be had: the other disks do not open then.
+    /// The directory as it is, not yet checked: if it does not exist, operations in it fail. Its
+    /// batches run in turn if the requested backend is unavailable; the other disks do not open then.
     pub fn at(path: impl AsRef<Path>) -> RealDisk {
         let carrier = backend().ok().and_then(|backend| Carrier::of(backend).ok()).unwrap_or(Carrier::InTurn);
         RealDisk {
@@ -187,7 +187,7 @@ fn make_directory(path: &Path) -> Result<()> {
     made.map(parent).try_for_each(sync_directory)
 }
 
-/// Takes a lock that shuts all others out. NFS gives it only to who may write; who reads is shut out by it, too, with one that readers share.
+/// Takes an exclusive lock. NFS gives it only to a process that may write; it excludes readers, too, which take a shared one.
 fn take_lock(read_only: bool, take: impl Fn(libc::c_int) -> std::io::Result<()>) -> std::io::Result<()> {
     match take(libc::LOCK_EX) {
         Err(e) if read_only && e.raw_os_error() == Some(libc::EBADF) => take(libc::LOCK_SH),
@@ -246,7 +246,7 @@ impl Disk for RealDisk {
         options.read(true).write(!self.read_only).create(!self.read_only).truncate(false);
         let file = match options.open(self.path_of(LOCK_FILE)) {
             Ok(file) => file,
-            // Without the file nobody runs here. Readers lock the directory, which keeps out other readers only.
+            // Without the file no instance runs here. Readers lock the directory, which keeps out other readers only.
             Err(e) if self.read_only && e.kind() == ErrorKind::NotFound => {
                 fs::File::open(&self.path).map_err(|e| failed("open", LOCK_FILE, 0, 0, &e))?
             }

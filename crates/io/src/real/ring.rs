@@ -65,7 +65,7 @@ impl Request<'_> {
 pub(super) enum Done {
     /// So many bytes were moved, perhaps fewer than asked.
     Moved(usize),
-    /// It was interrupted or never begun: whoever asked does it himself.
+    /// It was interrupted or never begun: the caller makes the request itself.
     Not,
     Failed(Error),
 }

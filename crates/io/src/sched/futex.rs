@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-/// Sleeps as long as the word is `expected`, until somebody wakes one of the groups of `mask`; at most `timeout`. It may end
+/// Sleeps as long as the word is `expected`, until one of the groups of `mask` is woken; at most `timeout`. It may end
 /// sooner. True if the time was over.
 pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>, mask: u32) -> bool {
     let until = timeout.and_then(after);

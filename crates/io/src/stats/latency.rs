@@ -49,7 +49,7 @@ impl Latency {
         self.buckets.iter_mut().zip(other.buckets).for_each(|(sum, more)| *sum += more);
     }
 
-    /// How many took less than so many microseconds, which are a power of two.
+    /// The number of requests that took less than `micros` microseconds, a power of two.
     pub fn below(&self, micros: u64) -> u64 {
         self.buckets[..bucket_of(micros * 1_000)].iter().sum()
     }

@@ -10,10 +10,10 @@ use terrace_engine::PartFilter;
 use terrace_engine::RowLock;
 use terrace_engine::Seek;
 
-/// Room for so many rows of a batch is made at once.
+/// The number of rows for which a batch reserves memory at once.
 const ROWS_AT_ONCE: usize = 64;
 
-/// A batch ends when its rows lie in so many copies of leaves.
+/// The number of leaf copies at which a batch ends.
 const COPIES_MAX: usize = 8;
 /// Bytes of the copy of a leaf, with the places of its entries.
 const COPY: usize = 28 << 10;

@@ -12,7 +12,7 @@ use terrace_engine::table::catalog::rules::{Limit, Placement, Share, TableRule, 
 #[repr(C)]
 pub struct TerraceRules {
     pub size: usize,
-    /// Bytes of flash that are the table's whatever others read, and that it may have at the most.
+    /// Bytes of flash that are reserved for the table, and that it may have at most.
     pub flash_min: u64,
     pub flash_max: u64,
     /// The same of the object buffer.
@@ -32,7 +32,7 @@ pub struct TerraceRules {
     pub volume_write_bandwidth: u64,
     pub object_write_iops: u64,
     pub object_write_bandwidth: u64,
-    /// Of the table's rows, and of its indexes that have none of their own: 0 default, 1 keep, 2 none.
+    /// The rule of the table's rows, and of its indexes that have none of their own: 0 default, 1 keep, 2 none.
     pub placement: u8,
     /// What its flushes do to flash: 0 as the instance's, 1 auto, 2 clean, 3 dual.
     pub write_policy: u8,
@@ -165,8 +165,8 @@ pub unsafe extern "C" fn terrace_table_set_rules(
     })
 }
 
-/// Those of the tables `ruled` that go with `replaced`, whose place `name` is to take: the whole table and its partitions, if it is copied;
-/// if some of its partitions are made anew, those that have been made already.
+/// The rules, among the tables `ruled`, that go with `replaced`, whose place `name` is to take: the whole table and its partitions, if it is copied;
+/// if some of its partitions are rebuilt, those that have been rebuilt already.
 fn going<'a>(name: &str, replaced: &str, ruled: &'a [String]) -> Vec<&'a str> {
     const MARK: &str = "#P#";
     const NEW: &str = "#TMP#";
@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn what_goes_with_a_table_that_is_replaced() {
         let ruled = ["d/t", "d/t2", "d/p#P#a", "d/p#P#b", "d/p#P#a#TMP#", "d/p2#P#a"].map(String::from);
-        // Made, copied, made into partitions, copied with its partitions, of which one is made anew.
+        // Created, copied, partitioned, copied with its partitions, of which one is created anew.
         for (name, replaced, goes) in [
             ("d/new", "", vec![]),
             ("d/#sql-alter-1", "d/t", vec!["d/t"]),

@@ -14,7 +14,7 @@ pub enum ReadError {
     /// Neither the map nor the log knows the page.
     #[error("page {0} does not exist")]
     Absent(PageId),
-    /// `key`: of the object that it is in.
+    /// `key`: names the object that it is in.
     #[error("page {id} on {tier}{} is corrupt: {bad}", in_object(.key.as_ref()))]
     Corrupt { id: PageId, tier: Tier, key: Option<ObjectKey>, bad: BadImage },
     #[error("redo of page {id} cannot be applied: {cause}")]
@@ -83,7 +83,7 @@ pub type TurnNo = u64;
 
 pub trait Below: Send + Sync {
     /// Before the page is claimed: how long to wait, in nanoseconds, before this is asked again; 0: it may be fetched now.
-    /// Whoever has been given `mine` says once that he waits no more, whatever came of it: [`Below::end_turn`].
+    /// A caller that has been given `mine` reports once that it no longer waits, whatever the outcome: [`Below::end_turn`].
     fn turn(&self, id: PageId, mine: &mut Option<TurnNo>) -> Nanos {
         let _ = (id, mine);
         0
@@ -117,7 +117,7 @@ pub trait Below: Send + Sync {
     fn fetch_run(&self, ids: &[PageId], images: &mut [&mut [u8]]) -> Vec<Result<Fetched, ReadError>> {
         ids.iter().zip(images).map(|(id, image)| self.fetch(*id, image)).collect()
     }
-    /// The pages of the block from `from` on that there are, among the first `max`, in order, and grouped: what one
+    /// The existing pages of the block from `from` on, among the first `max`, in order, and grouped: the pages that one
     /// request brings stands together, also if some are left out. Each group is for [`Below::fetch_run`].
     fn stretch(&self, from: PageId, max: usize) -> Vec<Vec<PageId>> {
         let _ = (from, max);
@@ -147,7 +147,7 @@ pub trait Below: Send + Sync {
     fn admitted(&self, id: PageId) {
         let _ = id;
     }
-    /// A clean page that somebody has asked for leaves memory. Never waits. `accesses` counts its uses since it was read,
+    /// A clean page that a session has read leaves memory. Never waits. `accesses` counts its uses since it was read,
     /// saturating at 3. `image` may be sealed in place.
     fn evicted(&self, id: PageId, image: &mut [u8], accesses: u8);
 }

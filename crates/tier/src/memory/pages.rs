@@ -35,7 +35,7 @@ const FRONT_REST: Nanos = 1_000_000;
 
 /// Whether new pages will find a place below when they are flushed.
 pub trait SlotAdmission: Send + Sync {
-    /// Waits, bounded, until so many more pages of the space have; no latch is held.
+    /// Waits, for a bounded time, until `pages` more pages of the space have a place; no latch is held.
     fn admit(&self, pages: usize, space: SpaceId) -> Result<(), NoRoom>;
     /// Pages were freed, in a mini-transaction whose range ended at `end`: nothing of them is needed any more. May wait for log
     /// space; no latch is held.
@@ -95,7 +95,7 @@ impl Pages {
         Pages { pool: self.pool.clone(), redo, room, visits }
     }
 
-    /// Who carries numbers of these pages without latches.
+    /// Readers that carry numbers of these pages without latches.
     #[inline]
     pub fn visits(&self) -> &Visits {
         &self.visits
@@ -174,20 +174,20 @@ impl Pages {
 
     /// Where the page's image is, if it is not in memory, nor on its way there or out, nor older than the log. Does no I/O.
     pub fn home_below(&self, id: PageId) -> Option<Home> {
-        // In this order: what recovery has left for the page is taken by who has claimed a frame for it, and what was changed, and is in
+        // In this order: the thread that claimed the page's frame takes the redo that recovery left for it; a page that was changed, and is in
         // memory no more, has its image.
         let is_here = self.pool.has_pending(id) || self.pool.has(id);
         if is_here { None } else { self.pool.home_below(id) }
     }
 
-    /// Has the processor fetch the page's bytes if it is in memory: no more than a hint, for who is soon to read all of it.
+    /// Prefetches the page's bytes into the processor's cache if it is in memory: a hint, for a caller that will read all of it.
     pub fn warm(&self, id: PageId) {
         self.pool.warm(id);
     }
 
     /// Brings the page into memory, as far as frames are free beyond need, together with what the same request brings of the `before`
-    /// pages before it and the `after` behind it, and nothing that takes another. For who needs the page, and soon neighbours of it;
-    /// an error is for who needs the page to find. May do I/O and wait; no latch is held.
+    /// pages before it and the `after` behind it, and nothing that takes another request. For a caller that needs the page, and soon neighbours of it;
+    /// an error is left for the read that needs the page. May do I/O and wait; no latch is held.
     pub fn bring_with(&self, id: PageId, before: u32, after: u32) {
         self.pool.bring_with(id, before, after);
     }
@@ -202,7 +202,7 @@ impl Pages {
         self.pool.is_far(id)
     }
 
-    /// Whether the page, made anew, takes no room below that has to be asked for. Does no I/O.
+    /// Whether the page, created anew, needs no slot that has to be reserved. Does no I/O.
     pub fn has_place(&self, id: PageId) -> bool {
         self.pool.has_place(id)
     }
@@ -236,7 +236,7 @@ impl Pages {
         Ok(Pin { pool: self.pool.clone(), no, id })
     }
 
-    /// As `load`, for a page that stays pinned for long: it is kept where it is in nobody's way (`pool::resize`).
+    /// As `load`, for a page that stays pinned for long: it is placed in a frame that no resize needs (`pool::resize`).
     pub fn load_to_keep(&self, id: PageId, access: Access) -> Result<Pin, ReadError> {
         let mut pin = self.load(id, access)?;
         for _ in 0..FRONT_TRIES {

@@ -1,7 +1,7 @@
 //! Collection: objects that nothing names any more are deleted.
 //!
 //! An object goes only when the record that superseded it is durable (the map hands it out then), no
-//! snapshot names it, nobody reads it, its key is of our own lineage, and the store's epoch object, read
+//! snapshot names it, no reader uses it, its key is of our own lineage, and the store's epoch object, read
 //! again just before, still names us (invariants 3, 5 and 8).
 //!
 //! What waits to be deleted is in memory. A crash forgets it, and leaves objects that were put and never
@@ -324,7 +324,7 @@ impl Collector {
         }
     }
 
-    /// While reads fail for the store it is asked from time to time, for whoever read may not come again. How long until
+    /// While reads fail, the store is probed from time to time, because the failed readers may not come again. How long until
     /// the next time; None: there is no trouble.
     fn ask_again(&self) -> Option<Nanos> {
         if self.is_stopped() {
@@ -346,7 +346,7 @@ impl Collector {
         self.objects.ask().is_err().then_some(ASK_EVERY)
     }
 
-    /// Whether somebody reads it or a snapshot names it.
+    /// Whether a reader uses it or a snapshot names it.
     fn is_in_use(&self, key: &ObjectKey) -> bool {
         let ignored = planted::OBJECT_DELETED_EARLY.on() || planted::READER_IGNORED.on();
         let read = self.objects.is_read(key) && !ignored;

@@ -5,7 +5,7 @@
 //! comes late can only put the same object once more. CloudJump III §3.2, §4.2.4; its in-place rewrite
 //! (§4.3.1) can't be fenced and is not done (DESIGN §3).
 //!
-//! Reads are registered while they last: collection leaves an object alone that somebody reads. A reader
+//! Reads are registered while they last: collection leaves an object alone while it is being read. A reader
 //! that looked into the map and then comes too late finds the object absent, looks again, and finds
 //! the page elsewhere (`path`).
 //!
@@ -88,7 +88,7 @@ pub struct Objects {
     coalescer: Option<Coalescer>,
     /// None: what happens lately is not counted.
     clock: Option<Arc<dyn Clock>>,
-    /// Reads for somebody who waits fail for the store.
+    /// Reads that a session waits for fail because of the store.
     pub outage: Outage,
     pub packer: Packer,
     /// How each space's pages are compressed in the next object.
@@ -142,7 +142,7 @@ struct Extent {
     to: usize,
 }
 
-/// Of each object that the pages are in, the range that spans those of them; in the order of its first.
+/// For each object that has some of the pages, the range that spans them; in the order of their first page.
 fn extents(homes: &[InObject]) -> Vec<Extent> {
     let mut all: Vec<Extent> = Vec::new();
     for InObject { key, offset, length } in homes.iter().copied() {
@@ -198,7 +198,7 @@ impl Objects {
         Reading { objects: self, key }
     }
 
-    /// Whether somebody reads it.
+    /// Whether it is being read.
     pub fn is_read(&self, key: &ObjectKey) -> bool {
         self.readers.lock().contains_key(key)
     }
@@ -238,7 +238,7 @@ impl Objects {
             StoreError::Unavailable { .. } | StoreError::Unknown { .. } | StoreError::Throttled { .. } => {
                 true
             }
-            // It may be this object alone: one that is too short, or that nobody may read.
+            // It may be this object alone: one that is too short, or that may not be read.
             StoreError::Refused { .. } => {
                 let is_known = self.outage.is_there();
                 !is_known && matches!(self.ask(), Err(StoreError::Refused { .. }))
@@ -330,7 +330,7 @@ impl Objects {
         Ok((header, bytes))
     }
 
-    /// Stored bodies of pages, in order, each or why it doesn't come. Of each object that they are in (a block has its object and its patch), with
+    /// Stored bodies of pages, in order, each or the reason why it is missing. From each object that has some of them (a block has its object and its patch), with
     /// one request for the range that spans them.
     pub fn read_bodies(&self, purpose: Purpose, homes: &[InObject]) -> Vec<Result<Bytes, StoreError>> {
         let spans: Vec<(Extent, Result<Bytes, StoreError>)> = extents(homes)

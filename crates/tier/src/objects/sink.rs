@@ -1,7 +1,7 @@
 //! Sinking (W3, W4): cooled blocks leave the object buffer for the object store. CloudJump III §4.2.4.
 //!
 //! A block is picked by the policy (`policy`) and moved by the mover (`mover`), one worker a block at a time.
-//! A block is in flight while it is moved; nobody else moves it then.
+//! A block is in flight while it is moved; no other worker moves it then.
 //!
 //! When the store is dead, slow or throttles, or the fence cannot be asked, workers rest: longer each
 //! time, up to a limit, spread by chance. Near reads and commits go on meanwhile; the object buffer
@@ -60,7 +60,7 @@ const PLAN: usize = 64;
 const SHARE_REST: Nanos = 500_000_000;
 /// Requests that a block costs: its put, and at times a read of what it had in its old object.
 const REQUESTS: u64 = 2;
-/// Rests after the first failure and at the most, in nanoseconds.
+/// The rest after the first failure and the longest one, in nanoseconds.
 const REST_MIN: Nanos = 50_000_000;
 const REST_MAX: Nanos = 30_000_000_000;
 /// How long a block is left alone of which something could not be read.
@@ -73,17 +73,17 @@ const RETRY_AFTER_MAX: Nanos = 600_000_000_000;
 pub const MEMORY_MIN: usize = 2 * mover::BLOCK_BYTES;
 /// The most that is of use.
 pub const MEMORY_MAX: usize = WORKERS_MAX * MEMORY_MIN;
-/// A block waits for the store and the log most of the time, and then takes what it was packed to: a worker for so many bytes.
-/// `SinkMemory` sees to it that they don't take more together, whatever they are packed to.
+/// A block waits for the store and the log most of the time, and then takes what it was packed to: one worker for each this many bytes.
+/// `SinkMemory` ensures that together they don't take more, whatever they are packed to.
 const BYTES_A_WORKER: usize = mover::BLOCK_BYTES / 4;
 const WORKERS_MAX: usize = 16;
 
-/// Workers that have enough to do with so many bytes of memory.
+/// The number of workers that `bytes` of memory keep busy.
 pub fn workers(memory: usize) -> usize {
     (memory / BYTES_A_WORKER).clamp(1, WORKERS_MAX)
 }
 
-/// Of them, those that have room to pack a block at a time.
+/// The number of those that have memory to pack a block at a time.
 pub fn packers(memory: usize) -> usize {
     (memory / mover::BLOCK_BYTES).clamp(1, workers(memory))
 }
@@ -134,7 +134,7 @@ pub trait Patches: Send + Sync {
     fn note(&self) -> Result<(), String>;
 }
 
-/// For a volume that nobody else opens.
+/// For a volume that no other process opens.
 pub struct AlwaysNoted;
 
 impl Patches for AlwaysNoted {
@@ -190,7 +190,7 @@ impl Default for SinkSettings {
 #[derive(Default, Debug)]
 pub struct SinkCounters {
     pub blocks: AtomicU64,
-    /// Of them, those of which only a patch object was put.
+    /// The number of those for which only a patch object was put.
     pub patches: AtomicU64,
     /// Pages that were only in slots before.
     pub pages: AtomicU64,

@@ -66,7 +66,7 @@ pub fn line(format: Format, line: &str, page: u64, each: &mut dyn FnMut(Access))
         }
         Format::SniaObjectStore => {
             let (write, object) = (words.get(1)?, Key::Text(words.get(2)?));
-            // A read names its first and its last byte; what reads or writes nothing is none.
+            // A read names its first and its last byte; a line that reads and writes nothing is skipped.
             let signed = |at: usize| words.get(at)?.parse::<i64>().ok();
             let (write, size) = match *write {
                 "REST.GET.OBJECT" => (false, signed(5)?.checked_sub(signed(4)?)?.saturating_add(1)),

@@ -196,7 +196,7 @@ impl Format {
     }
 }
 
-/// Pages, or uses, of one record; None if they are so many that it must be damaged.
+/// Pages, or uses, of one record; None if the number is so large that the record must be damaged.
 pub(super) fn few(count: u64) -> Option<u64> {
     (count <= RECORD_MAX).then_some(count)
 }

@@ -226,7 +226,7 @@ mod tests {
         assert_eq!((lru.flash_hits, lru.reads, lru.writes), (8, 20, 12));
         assert_eq!((lru.bytes_from_flash, lru.bytes_from_below, lru.bytes_written), (80, 120, 120));
         assert_eq!((of("fifo", 3).flash_hits, of("fifo", 6).flash_hits), (5, 14));
-        // The textbook's optimum hits 11 times. Who may decline page 4, which is used once, keeps 0 for one hit more.
+        // The textbook's optimum hits 11 times. A policy that may decline page 4, which is used once, keeps 0 for one hit more.
         let optimal = stream.optimal(&trace, 10, 3);
         assert_eq!((optimal.flash_hits, optimal.reads), (12, 20));
         assert!(optimal.writes < 9, "{optimal:?}");

@@ -1,7 +1,7 @@
 //! What puts leave that a kill cut off: the crate writes `<key>#<number>` and then gives it the key as its
 //! name. No listing shows such a file, and no object is in it.
 //!
-//! Who removes one must know that nobody is at it any more. For the epoch object the lock on the root
+//! Before one is removed, it must be certain that no writer uses it any more. For the epoch object the lock on the root
 //! says so; for others the caller, by the writer epoch in the key. A removal is not synced: what power loss
 //! brings back the next start removes.
 

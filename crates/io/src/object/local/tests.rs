@@ -21,7 +21,7 @@ fn a_put_under_way_leaves_nothing_where_the_directory_was() {
         assert!(!failed.is_answer(), "{failed:?}");
         assert!(!root.exists(), "{key}");
     }
-    // What somebody else has there stays, and the place below a mount does.
+    // Files that do not belong to the store stay, and so does the directory below a mount.
     std::fs::create_dir(&root).unwrap();
     std::fs::write(root.join("theirs"), b"").unwrap();
     assert!(put("a/b/c-4").is_err());

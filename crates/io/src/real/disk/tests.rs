@@ -55,7 +55,7 @@ fn names_and_locks_behave() {
     fs::remove_dir_all(path).unwrap();
 }
 
-/// Only a lock that somebody has says that an instance runs.
+/// Only a held lock says that an instance runs.
 #[test]
 fn a_lock_that_can_t_be_taken_is_another_s_only_if_the_system_says_so() {
     let (path, disk) = scratch("locks");
@@ -97,7 +97,7 @@ fn a_directory_opened_to_read_is_not_made_and_nothing_in_it_changes() {
     assert!(file.write(Class::PageFlush, 0, &AlignedBuf::from_slice(&[1; SECTOR])).is_err());
     assert!(file.grow(2 * SECTOR as u64, false).is_err());
     assert!(seen.create("b").is_err() && seen.remove("a").is_err() && seen.rename("a", "c").is_err());
-    // Without the lock's file nobody runs; with it, whoever has it keeps readers out.
+    // Without the lock's file no instance runs; with it, the lock's holder keeps readers out.
     drop(seen.lock().unwrap());
     assert_eq!(seen.list().unwrap(), ["a"]);
     assert!(!path.join(LOCK_FILE).exists());

@@ -35,8 +35,8 @@ impl DirtyCopy {
 }
 
 impl Pool {
-    /// Holds a writer back while so many pages are dirty that readers would run out of frames: as long as pages cannot
-    /// be flushed as fast as they are changed, it is the writers who wait. No latch is held.
+    /// Holds a writer back while so much of the pool is dirty that readers would run out of frames: as long as pages cannot
+    /// be flushed as fast as they are changed, the writers wait. No latch is held.
     pub(crate) fn wait_to_change(&self) -> Result<(), ReadError> {
         let mut waited = 0;
         loop {
@@ -48,7 +48,7 @@ impl Pool {
             self.counters.writer_waits.fetch_add(1, Ordering::Relaxed);
             self.flush_wanted.notify();
             not_cancelled()?;
-            // Whoever sees others go on is late, not stuck.
+            // A thread that sees others continue is late, not stuck.
             let shown = observe::wait(observe::Wait::Flush);
             let woken = self.world.sched.wait(&self.cleaned, cleaned, Some(PATIENCE));
             drop(shown);
@@ -84,7 +84,7 @@ impl Pool {
         let frame = self.frame(no);
         if !frame.homeless.swap(true, Ordering::AcqRel) {
             let id = frame.id();
-            // Who looks at both never finds fewer of those that sink than there are.
+            // A thread that reads both counters never finds fewer pages that sink than there are.
             self.homeless_sinking.fetch_add(usize::from(id.space.sinks()), Ordering::AcqRel);
             self.homeless_like(id).fetch_add(1, Ordering::AcqRel);
         }
@@ -108,7 +108,7 @@ impl Pool {
         self.homeless.load(Ordering::Acquire)
     }
 
-    /// Of the homeless ones, those that can sink once they have been flushed.
+    /// The homeless pages that can sink once they have been flushed.
     pub fn homeless_sinking(&self) -> usize {
         self.homeless_sinking.load(Ordering::Acquire)
     }
@@ -128,7 +128,7 @@ impl Pool {
         self.oldest_dirty_frames_that(max, |_, _| true)
     }
 
-    /// The same, past those pages that are not to be flushed: of each its name and first change.
+    /// The same, without the pages that are not to be flushed: each page's name and first change.
     pub fn oldest_dirty_frames_that(
         &self,
         max: usize,
@@ -152,7 +152,7 @@ impl Pool {
         frames
     }
 
-    /// Copies a dirty page's image into `buf`. None if it is not dirty (any more), or somebody holds
+    /// Copies a dirty page's image into `buf`. None if it is not dirty (any more), or another thread holds
     /// its exclusive latch: the flusher never waits for a latch.
     pub fn copy_dirty(&self, no: FrameNo, buf: &mut [u8]) -> Option<DirtyCopy> {
         assert_eq!(buf.len(), PAGE_SIZE);
@@ -206,7 +206,7 @@ impl Pool {
         current
     }
 
-    /// Takes the shared latch of a pinned page if nobody else has it and the page still has this LSN.
+    /// Takes the shared latch of a pinned page if no other thread has it and the page still has this LSN.
     pub(crate) fn latch_as_it_was(&self, no: FrameNo, lsn: Glsn) -> bool {
         let frame = self.frame(no);
         if !frame.latch.try_lock_shared() {
@@ -236,7 +236,7 @@ impl Pool {
         unsafe { frame.latch.unlock_shared() };
     }
 
-    /// There is no image of the page below any more: if it has been made anew meanwhile, it needs a place. Nobody is writing it. Waits for its latch; no
+    /// There is no image of the page below any more: if it has been created anew meanwhile, it needs a place. No thread is writing it. Waits for its latch; no
     /// other is held.
     pub(crate) fn lost_its_place(&self, id: PageId) {
         let Lookup::Pinned(no) = self.lookup(id, Access::Internal) else { return };

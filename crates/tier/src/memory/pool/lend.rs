@@ -1,7 +1,7 @@
 //! Memory that the pool lends: to sorts, to lists of changed rows, to row locks and to the batches of open cursors, as long as the work lasts. So one setting bounds
 //! what the pages and the work take together.
 //!
-//! Who borrows counts bytes ([`Loan`]). As many frames go out of circulation: the pages in them move to other frames, for
+//! The borrower counts bytes ([`Loan`]). As many frames go out of circulation: the pages in them move to other frames, for
 //! which the coldest pages leave, and the kernel gets the memory. Frames go from the last one down, so that what is lent lies together and
 //! the rest keeps its huge pages. When a loan ends the frames are free again, and get memory as pages come.
 //!
@@ -9,7 +9,7 @@
 //! What is borrowed under a latch is memory too much until an evictor comes.
 //!
 //! Bounds, of all frames: a quarter for what can do with less; a half for what cannot. Frames for loans are never taken from
-//! the reserve, nor from a page that is pinned, and nobody waits for them: where so many pages are dirty that those who read would have
+//! the reserve, nor from a page that is pinned, and a loan never waits for frames: where so much is dirty that readers would have
 //! hardly any frames left, a loan is behind until the flusher has been there, however long that takes (the object buffer may be full). A
 //! reader who finds no frame for a while because all others are pinned or dirty gets lent ones back.
 //!
@@ -29,14 +29,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use terrace_io::observe::{self, Memory, TrackedBytes};
 
-/// Frames that one step takes out of circulation at the most.
+/// The most frames that one step takes out of circulation.
 const STEP: usize = 64;
 /// Places that it tries for one frame that can go.
 const PLACES: usize = 8;
-/// Of all frames, what is lent at the most to those that can do with less, and to all.
+/// The largest share of all frames that is lent to borrowers that can do with less, and to all.
 const OPTIONAL: usize = 4;
 const MOST: usize = 2;
-/// Frames that are neither lent nor dirty: so many sixteenths stay. With half of the frames lent, that is just what writers leave, who wait
+/// Frames that are neither lent nor dirty: this many sixteenths stay. With half of the frames lent, that is just what writers leave, which wait
 /// at five eighths of those in circulation.
 const CLEAN: usize = 3;
 
@@ -101,7 +101,7 @@ pub(crate) enum Settled {
     Stuck,
 }
 
-/// Bytes that somebody has from the pool. They are given back with the value.
+/// Bytes borrowed from the pool. They are given back with the value.
 pub struct Loan {
     pool: Arc<Pool>,
     purpose: Purpose,
@@ -118,7 +118,7 @@ impl Loan {
         self.bytes
     }
 
-    /// Borrows more, for who can do with less, and makes the pool give up as many frames, as far as that goes at once. False: there is
+    /// Borrows more, for a borrower that can do with less, and makes the pool give up as many frames, as far as that goes at once. False: there is
     /// no more to be had, and nothing has changed. No latch is held.
     #[must_use]
     pub fn ask(&mut self, more: usize) -> bool {
@@ -129,7 +129,7 @@ impl Loan {
         true
     }
 
-    /// Borrows more, for who cannot do with less. Waits for nothing: the frames follow. False: the pool has no more
+    /// Borrows more, for a borrower that cannot do with less. Waits for nothing: the frames follow. False: the pool has no more
     /// to lend, and nothing has changed.
     #[must_use]
     pub fn take(&mut self, more: usize) -> bool {
@@ -173,7 +173,7 @@ impl Drop for Loan {
 }
 
 impl Free {
-    /// What becomes of a frame that no page has any more. `keep`: free frames that are there before any is lent.
+    /// What becomes of a frame that no page has any more. `keep`: the number of free frames to keep before any is lent.
     pub(super) fn put(&mut self, no: FrameNo, keep: usize) {
         let at = no.0 as usize;
         if at >= self.limit {
@@ -285,7 +285,7 @@ impl Pool {
         };
         for run in gone.chunk_by(|a, b| a.0 == b.0 + 1) {
             if let (Some(first), Some(last)) = (run.last(), run.first()) {
-                // SAFETY: they are free and in `lent`; who takes one out of that has `turn`.
+                // SAFETY: they are free and in `lent`; a thread that takes one out has `turn`.
                 unsafe { self.arena.give_up(*first, *last) };
             }
         }

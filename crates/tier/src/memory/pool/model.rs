@@ -30,12 +30,12 @@ use terrace_io::sched::{Event, Sched, Ticket, Woken, Worker, WorkerHandle};
 const SPACE: SpaceId = SpaceId(20);
 const AT: usize = 100;
 const FRAMES: usize = 16;
-/// With so many pages in memory one more frame can be taken; the rest are the reserve.
+/// The number of pages in memory at which one more frame can be taken; the rest are the reserve.
 const FILLED: u32 = 13;
 /// Changes of priority in a PCT schedule.
 const DEPTH: usize = 3;
 
-/// Waiting is giving way to others; a wait with an end may end at any time.
+/// Waiting is yielding to others; a wait with an end may end at any time.
 struct ModelSched;
 struct NoHandle;
 impl WorkerHandle for NoHandle {}
@@ -163,7 +163,7 @@ fn run(scheduler: impl Scheduler + 'static, scenario: fn()) -> usize {
     })
 }
 
-/// Runs the scenario under so many schedules of each kind.
+/// Runs the scenario under `schedules` schedules of each kind.
 fn explore(scenario: fn(), schedules: usize) {
     run(RandomScheduler::new_from_seed(1, schedules), scenario);
     run(PctScheduler::new_from_seed(1, DEPTH, schedules), scenario);
@@ -176,7 +176,7 @@ fn holds(scenario: fn()) {
     println!("{} schedules with {preemptions} preemptions", run(Bounded::new(preemptions), scenario));
 }
 
-/// The planted bug is found by the scenario within so many schedules.
+/// The planted bug is found by the scenario within this many schedules.
 fn is_found(switch: &'static planted::Switch, scenario: fn(), within: usize) {
     let _one = ONE.lock().unwrap_or_else(|e| e.into_inner());
     RUN.store(0, Ordering::Relaxed);
@@ -338,7 +338,7 @@ fn changed_after_its_copy() {
     assert_eq!((rig.read(0), rig.read(1)), (2, 2));
 }
 
-/// A freed page is forgotten while somebody uses it anew and others look for room.
+/// A freed page is forgotten while one thread uses it anew and others search for room.
 fn forgotten_and_used_anew() {
     let rig = Rig::new();
     rig.bump(0);
@@ -463,7 +463,7 @@ fn read_and_evict() {
     rig.run(vec![Box::new(|rig| assert_eq!(rig.read(0), 0)), Box::new(|rig| _ = rig.evict())]);
 }
 
-/// A page comes in where nothing else may leave: who looks for what may meets its entry before it is there.
+/// A page comes in where nothing else may leave: a thread that searches for a victim meets its entry before it is in memory.
 fn comes_in_where_all_else_stays() {
     let rig = Rig::new();
     assert!(rig.evict());

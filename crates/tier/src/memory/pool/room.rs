@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use terrace_io::observe;
 use terrace_io::sched::Woken;
 
-/// Who waits for a frame: a free one wakes all who may take the last ones, and one of the others.
+/// Threads that wait for a frame: a free one wakes all that may take the last ones, and one of the others.
 const RESERVED: u64 = 0;
 const OTHERS: u64 = 1;
 
@@ -130,7 +130,7 @@ impl Pool {
         } else {
             frame.try_claim()
         };
-        // Whoever made it dirty had it pinned, so that is known by now.
+        // The thread that made it dirty had it pinned, so that is known by now.
         if claimed && frame.is_dirty() {
             self.end_claim(no);
         } else if claimed {
@@ -151,13 +151,13 @@ impl Pool {
     pub(super) fn evict_claimed(&self, no: FrameNo) -> bool {
         let frame = self.frame(no);
         let id = frame.id();
-        // SAFETY: claimed, unpinned and out of state Ready: nobody else reaches the bytes.
+        // SAFETY: claimed, unpinned and out of state Ready: no other thread reaches the bytes.
         let image = unsafe { self.arena.bytes_mut(no) };
         let accesses = frame.accesses();
         // A page that was young has had its count taken away, but it was used again; one that an estimate has read will be.
         let is_reused = frame.reused.load(Ordering::Relaxed) || frame.is_expected();
         let accesses = if is_reused { ACCESSES_MAX } else { accesses };
-        // What came ahead and nobody asked for is no evidence of anything.
+        // A prefetched page that was never read is no evidence of anything.
         if accesses > 0 || !frame.seems_unused() {
             self.below.evicted(id, image, accesses);
         }

@@ -40,7 +40,7 @@ impl Outage {
         self.why.lock().clone()
     }
 
-    /// Who asks the store again is to be woken when trouble begins.
+    /// The prober of the store is to be woken when trouble begins.
     pub fn wakes(&self, event: Arc<Event>) {
         let _ = self.wake.set(event);
     }

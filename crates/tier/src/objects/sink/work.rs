@@ -72,8 +72,8 @@ impl Sinker {
         };
         let cooled_before = if self.room_only.load(Ordering::Relaxed) { 0 } else { cooled_before };
         let (slots, free) = map.slots_to_aim_at();
-        // New pages in memory will take slots. Writers are slowed by what is left after them (the engine's pace), so
-        // there is work to do as soon as anybody is.
+        // New pages in memory will take slots. Writers are slowed by what is left after them (the engine's write throttle), so
+        // there is work to do as soon as any writer is active.
         let free = free.saturating_sub(self.mover.pool.homeless() as u32);
         let patch =
             self.mover.patches.iter().map(|_| (PATCH_MAX / self.mover.objects.packer.mean()) as u32).sum();

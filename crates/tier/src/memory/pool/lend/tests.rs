@@ -123,7 +123,7 @@ fn a_loan_takes_no_frame_that_somebody_needs() {
     assert_eq!(settle(&pages), Settled::Stuck);
     let free = pages.pool().free_frames();
     assert!(free >= reserve && pages.pool().frames_lent() + free + 36 <= 64, "{free} are free");
-    // All that is not lent is pinned: who needs a frame gets one back.
+    // All that is not lent is pinned: a reader that needs a frame gets one back.
     drop(pages.read(id(39), Access::Normal).unwrap());
     drop(pins);
     assert_eq!(settle(&pages), Settled::Even);

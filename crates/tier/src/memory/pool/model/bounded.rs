@@ -1,4 +1,4 @@
-//! All schedules with at most so many preemptions: a thread goes on until it waits, gives way or ends, but
+//! All schedules with a bounded number of preemptions: a thread continues until it waits, yields or ends, except
 //! for a few places where another one is put before it. Most races need one such place or two.
 
 use shuttle::scheduler::{Schedule, Scheduler, Task, TaskId};
@@ -33,11 +33,11 @@ impl Scheduler for Bounded {
 
     fn next_task(&mut self, runnable: &[&Task], current: Option<TaskId>, yields: bool) -> Option<TaskId> {
         let mut ids: Vec<TaskId> = runnable.iter().map(|task| task.id()).collect();
-        // Round and round from the current one, so that those who give way to each other meet all others.
+        // In a circle from the current one, so that threads that yield to each other meet all others.
         let start = current.map_or(0, |now| ids.iter().position(|id| *id >= now).unwrap_or(0));
         ids.rotate_left(start);
         let goes_on = current.is_some_and(|now| ids[0] == now);
-        // Who gives way gives way to the next; to another one is a preemption, or a loop of waiting
+        // A thread that yields yields to the next; switching to another one is a preemption, or a loop of waiting
         // would have schedules without end.
         if goes_on && yields && ids.len() > 1 {
             ids.remove(0);
