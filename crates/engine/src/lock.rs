@@ -3,11 +3,11 @@
 //! A row that a transaction changed is locked by its id in the row, as long as the transaction is
 //! active; that takes no memory. Locks in this table are those of locking reads, and short ones that
 //! keep two inserts of one unique key apart. Neighbours that a scan locks are one lock on a range of keys (`rows`). Gap
-//! locks (`gaps`) are those of locking reads from REPEATABLE READ on: nobody else inserts where such a read has looked.
+//! locks (`gaps`) are those of locking reads from REPEATABLE READ on: no other transaction inserts where such a read has looked.
 //!
-//! What locks take in memory beyond a part of `common` the pool lends, in steps, and it has it back when so many are gone.
+//! The memory of locks beyond a part of `common` is lent by the pool, in steps, and returned when enough of them are gone.
 //!
-//! Who finds something in the way waits for its owner (`wait`).
+//! A request that finds something in the way waits for its owner (`wait`).
 
 mod compact;
 mod crowds;
@@ -60,7 +60,7 @@ pub enum Mode {
     Exclusive,
 }
 
-/// What somebody wants of a name.
+/// What a request wants of a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WantedLock {
     pub mode: Mode,
@@ -76,9 +76,9 @@ impl WantedLock {
     pub const SHARED: WantedLock =
         WantedLock { mode: Mode::Shared, inserts: false, fills: false, rowless: false };
     pub const EXCLUSIVE: WantedLock = WantedLock { mode: Mode::Exclusive, ..WantedLock::SHARED };
-    /// Of the beginning of a key, which must be unique.
+    /// The beginning of a key, which must be unique.
     pub const UNIQUE: WantedLock = WantedLock { rowless: true, ..WantedLock::EXCLUSIVE };
-    /// Of the least key of a tree that is empty, into which rows of many keys come at once.
+    /// The least key of an empty tree, into which rows of many keys come at once.
     pub const FILL: WantedLock = WantedLock { inserts: true, fills: true, ..WantedLock::EXCLUSIVE };
 }
 
@@ -144,7 +144,7 @@ pub struct Locks {
     gaps: AtomicUsize,
     /// Requests that wait, or have waited and look again.
     waiting: AtomicUsize,
-    /// Waiting requests that nobody may pass any more.
+    /// Waiting requests that may not be passed any more.
     starving: AtomicUsize,
     max: usize,
     /// Transaction id → the session that runs it.
@@ -178,7 +178,7 @@ impl Locks {
         (inner.bytes_max, inner.own) = (config.locks_memory(), config.locks_own());
     }
 
-    /// `max` locks at the most, that take `bytes_max`; what they take beyond `own` is `pool`'s memory.
+    /// At most `max` locks, that take `bytes_max`; what they take beyond `own` is `pool`'s memory.
     pub fn new(world: World, max: usize, bytes_max: usize, own: usize, pool: &Arc<Pool>) -> Locks {
         let inner = Inner {
             locks: Names::default(),
@@ -215,7 +215,7 @@ impl Locks {
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }
-    /// How long a wait took in the mean, in nanoseconds; 0 if there was none.
+    /// The mean duration of a wait, in nanoseconds; 0 if there was none.
     pub fn mean_wait(&self) -> u64 {
         let LockCounters { waits, nanos, .. } = &self.counters;
         nanos.load(Ordering::Relaxed).checked_div(waits.load(Ordering::Relaxed)).unwrap_or(0)
@@ -231,13 +231,13 @@ impl Locks {
     pub fn bind(&self, txn: TxnId, session: u64) {
         self.sessions.lock().insert(txn, session);
     }
-    /// The transaction has ended: who waits for it looks again.
+    /// The transaction has ended: those that wait for it look again.
     pub fn unbind(&self, txn: TxnId) {
         let session = self.sessions.lock().remove(&txn);
         self.wake(session, Some(txn));
     }
 
-    /// As [`Locks::bind`], for a transaction that nobody runs any more (`txn::left`), with so many undo records.
+    /// As [`Locks::bind`], for an orphaned transaction (`txn::orphaned`), with its number of undo records.
     pub fn bind_left(&self, txn: TxnId, session: u64, phase: Phase, changes: u64) {
         // It may be seen already, in another phase.
         let before = self.sessions.lock().get(&txn).copied();
@@ -248,7 +248,7 @@ impl Locks {
         face.set_changes(changes, None);
         self.bind(txn, session);
     }
-    /// As [`Locks::unbind`], for one that nobody ran any more.
+    /// As [`Locks::unbind`], for an orphaned one.
     pub fn unbind_left(&self, txn: TxnId) {
         let session = self.sessions.lock().get(&txn).copied();
         session.iter().for_each(|session| self.running.forget_session(*session));
@@ -263,7 +263,7 @@ impl Locks {
         }
     }
 
-    /// Whether nobody holds anything that could be in the way.
+    /// Whether no session holds anything that could be in the way.
     fn is_free(&self, want: WantedLock) -> bool {
         self.held.load(Ordering::Acquire) == 0
             && self.starving.load(Ordering::Acquire) == 0
@@ -334,7 +334,7 @@ impl Locks {
     }
 
     /// Keeps the keys from `from` (inclusive) to `to` (exclusive; None: to the end) free of others' inserts, which
-    /// nothing can be in the way of. True if a part of them was not kept before: whoever read there looks again, for
+    /// nothing can be in the way of. True if a part of them was not kept before: a reader that read there looks again, for
     /// what was inserted meanwhile.
     ///
     /// # Errors
@@ -381,7 +381,7 @@ impl Locks {
 }
 
 impl Inner {
-    /// What is kept for locks, with so many gap locks.
+    /// The memory that is kept for locks, at this number of gap locks.
     fn bytes_kept(&self, gaps: usize) -> usize {
         self.locks.bytes_kept() + (self.ranges + gaps) * RANGE_BYTES + self.long
     }
@@ -404,11 +404,11 @@ impl Inner {
             }
         }
         let in_ranges = self.ranges > 0 && !want.rowless;
-        // A row that comes into being is in no range: whoever has one around it never saw it.
+        // A row that is being inserted is in no range: an owner of a range around it never saw it.
         if in_ranges && !want.inserts {
             self.gaps.others_lock(session, (name.space, name.key), want.mode, &mut others);
         }
-        // Who holds the lock in any mode, and only wants more, passes those who wait.
+        // A session that holds the lock in any mode, and only wants a stronger one, passes those that wait.
         if others.is_empty() && !self.waiters.is_empty() && !owns && !self.has(session, name) {
             self.waiters.first_in_line(session, &name, want, &mut others);
         }

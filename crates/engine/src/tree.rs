@@ -14,7 +14,7 @@
 //!   learns the separator ("posting"). In between, the right page is reached over its neighbour.
 //! * *Merge*: (1) the parent forgets the right page, which is marked as merging; (2) its left
 //!   neighbour takes over its entries, fence and link, and the page is freed. In between, the tree looks
-//!   as it does in mid-split. The mark keeps anyone from posting the page again.
+//!   as it does during a split. The mark keeps other threads from posting the page again.
 //!
 //! A crash or an error between two steps leaves one of these states, and a later writer that has to
 //! move right finishes it. The root keeps its number: a full root moves its entries to two new pages
@@ -74,7 +74,7 @@ use terrace_tier::redo::Urgency;
 pub struct TreeCounters {
     pub splits: AtomicU64,
     pub merges: AtomicU64,
-    /// Times a writer found the second step of somebody else's split or merge undone.
+    /// Times a writer found the second step of another thread's split or merge undone.
     pub finished_for_others: AtomicU64,
     pub restarts: AtomicU64,
     /// Follow-up work that failed after the change itself was done; it is tried again later.
@@ -164,7 +164,7 @@ impl Tree {
         }
     }
 
-    /// Entries, about: exact but for what a crash took of the count since the last structure change.
+    /// Entries, about: exact except for what a crash took of the count since the last structure change.
     fn entries(&self) -> u64 {
         let (written, since) = (self.space.counts().rows, self.rows_since.load(Ordering::Relaxed));
         let rows = written as i64 + since;
@@ -220,7 +220,7 @@ impl Tree {
     }
 
     /// Carries out work that follows a change which is done: whether it succeeds is not the caller's
-    /// concern, and it is tried again when somebody next comes by. Nobody waits for who walks the tree with it.
+    /// concern, and it is tried again when a thread next comes by. A walk over the tree is not waited for with it.
     fn follow_up(&self, work: impl FnOnce() -> Result<()>) {
         if self.space.still().is_closed() || work().is_err() {
             self.counters.put_off.fetch_add(1, Ordering::Relaxed);

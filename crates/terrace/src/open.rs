@@ -105,7 +105,7 @@ impl Places {
         if config.flash.0 > 0 && self.flash_path.is_none() {
             faults.push(format!("flash = {} has no flash_path", config.flash));
         }
-        // Who looks at the copies there needs no room for more.
+        // A reader of the copies there needs no room for more.
         if let (Some(path), 0, false) = (&self.flash_path, config.flash.0, purpose == Purpose::Look) {
             faults.push(format!("flash_path = {path} is set, flash (how much room it has) is not"));
         }
@@ -238,7 +238,7 @@ pub fn assemble_to_read(text: &str, overrides: &str) -> Result<(Config, OfflineP
     Ok((config, devices::open_to_read(&places)?))
 }
 
-/// The same, to be changed as well: for who has looked before.
+/// The same, but writable: for a caller that has inspected the instance before.
 pub fn assemble_to_change(text: &str, overrides: &str) -> Result<OfflinePlaces> {
     let (_, places) = read(text, overrides, Purpose::Look)?;
     devices::open_to_change(&places)

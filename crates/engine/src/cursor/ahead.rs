@@ -1,11 +1,11 @@
-//! Locking ahead: of a scan that is known to ask for all rows up to its end, those that were copied with the row at hand are
+//! Locking ahead: for a scan that is known to read all rows up to its end, the rows that were copied with the current one are
 //! locked with it, under the same latch, as one longer range.
 //!
 //! They are what they were when they were copied for as long as they are locked, and no row comes between them, for the
 //! gaps are locked too. So they are handed out without another look. What is in the way of one of them ends the batch: it is
 //! waited for when its turn comes, as ever.
 //!
-//! Not here: who may say that all rows are asked for. It must not end early, for locks once taken stay.
+//! Not here: which scans may say that they read all rows. Such a scan must not end early, for locks once taken stay.
 
 use super::Cursor;
 use crate::planted;

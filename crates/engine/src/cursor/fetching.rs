@@ -12,7 +12,7 @@ use terrace_tier::page::PageId;
 
 /// Entries that are looked at beyond the one at hand.
 const AHEAD: usize = 16;
-/// It goes on for so many rows after one that the store had.
+/// It continues for this many rows after one that only the store had.
 const GOES_ON: u32 = 32;
 
 #[derive(Default)]
@@ -23,7 +23,7 @@ pub(super) struct Fetching {
     goes_on: u32,
     /// The scan's first row was seen.
     began: bool,
-    /// Entries that the scan has come to, and how many of their rows were read: who judges entries by what they hold may want few.
+    /// Entries that the scan has reached, and how many of their rows were read: a reader that filters by the entry may want few.
     entries: u32,
     rows: u32,
     /// The key of the last entry that was looked at; empty: none was.
@@ -48,9 +48,9 @@ impl Fetching {
         self.entries = self.entries.wrapping_add(1);
     }
 
-    /// How many entries are to be copied at a time for a reader who is going to ask for so many; 0: it doesn't know.
+    /// How many entries are to be copied at a time for a reader that is going to ask for `wanted`; 0: it doesn't know.
     pub fn expected(&self, entries: usize) -> usize {
-        // Who asks for one or two looks them up.
+        // A reader of one or two looks them up.
         if self.goes_on > 0 && entries > 2 { entries.max(4 * AHEAD) } else { entries }
     }
 }
@@ -102,12 +102,12 @@ impl Cursor {
     }
 
     fn ask_for_rows(&mut self) {
-        // An error is for who reads the row to find.
+        // An error is left for the read of the row.
         let Ok(rows) = self.table.tree(0) else { return };
         let Cursor { cursor, fetching, prefix, ahead_end, .. } = self;
         match fetching.backward {
             false => {
-                // Of a scan that locks; others copy nothing that lies behind their end.
+                // For a locking scan; others copy nothing that lies behind their end.
                 let inside = |(key, _): &(&[u8], &[u8])| ahead_end.is_empty() || *key < &ahead_end[..];
                 ask(&rows, fetching, prefix, cursor.following().take_while(inside));
             }

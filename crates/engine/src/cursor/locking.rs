@@ -55,7 +55,7 @@ impl Last {
 
 impl Cursor {
     /// From now on, or no longer, the entry of a secondary index is returned when it is locked, and its row is locked by
-    /// [`Cursor::lock_row`]: who judges entries by what they hold locks no rows that it doesn't want. For cursors that lock.
+    /// [`Cursor::lock_row`]: a reader that filters by the entry locks no rows that it doesn't want. For cursors that lock.
     pub fn lock_rows_later(&mut self, on: bool) {
         self.rows_later = on && self.lock != Lock::None && self.index != 0;
     }
@@ -168,7 +168,7 @@ impl Cursor {
         }
     }
 
-    /// The row that somebody else has locked, as it was last committed.
+    /// The row that another session has locked, as it was last committed.
     fn look_committed(&mut self) -> Result<EntryVisibility> {
         let txn = self.txn.clone();
         let mut look = |reader| match self.read_again()? {
@@ -188,8 +188,8 @@ impl Cursor {
         if self.lock == Lock::Shared { Mode::Shared } else { Mode::Exclusive }
     }
 
-    /// The usual case: what the tree's cursor copied is still what is there, it is committed, in the leaf, and nobody has
-    /// anything against its lock, nor against the gap's before it. False: it is to be looked at more closely.
+    /// The usual case: what the tree's cursor copied is unchanged, it is committed, in the leaf, and no other session has
+    /// a lock against it, nor against the gap before it. False: it has to be examined more closely.
     pub(super) fn lock_in_place(&mut self, backward: bool) -> Result<bool> {
         // Down, the gap is the one above the entry, which may go on in other leaves.
         if (self.locks_gaps && backward) || !self.is_wanted() {
@@ -232,7 +232,7 @@ impl Cursor {
         Ok(seen)
     }
 
-    /// Locks the row of the entry at hand, unless that is to be done later, or not at all: who reads entries alone and lets others read them
+    /// Locks the row of the entry at hand, unless that is to be done later, or not at all: a reader of entries alone that lets others read them
     /// is disturbed by no change that leaves them as they are. As InnoDB.
     fn lock_row_or_later(&mut self) -> Result<EntryVisibility> {
         if self.entries_only && self.lock == Lock::Shared {

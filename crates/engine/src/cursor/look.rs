@@ -105,7 +105,7 @@ impl Cursor {
             match self.open_value()? {
                 Opened::Whole => return Ok(EntryVisibility::Seen),
                 Opened::Stale => {}
-                // Who reads what is not committed reads it as it will be again.
+                // A reader of uncommitted data reads it as it will be after a rollback.
                 Opened::Hollow(_) if reader.view.is_none() => {
                     let txn = self.txn.clone();
                     return txn.with_view_of_now(|now| match self.read_again()? {

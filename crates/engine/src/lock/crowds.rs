@@ -1,7 +1,7 @@
 //! The row locks of sessions that hold many: beyond the first [`CROWD`] of a session, which are entries of a table (`names`), its locks
 //! on single rows are keys in compact sets, one for each tree and for each way of having a row (`compact`).
 //!
-//! A row is in one set at the most: in that of its modes. Who looks whether a row is locked asks each session that has sets in the tree;
+//! A row is in at most one set: in that of its modes. A check whether a row is locked asks each session that has sets in the tree;
 //! there are few, for each holds many locks.
 
 use super::compact::Set;
@@ -72,7 +72,7 @@ impl Crowds {
         self.trees.get(&space).map_or(&[][..], Vec::as_slice)
     }
 
-    /// Who has the row, and how: in the stronger mode, if in both.
+    /// Which session has the row, and in which mode: the stronger one, if in both.
     pub fn owners(&self, name: NameRef<'_>) -> impl Iterator<Item = (u64, Mode)> {
         let owners = self.in_tree(name.space).iter().map(move |(owner, sets)| (*owner, sets.modes(name.key)));
         owners.filter(|(_, modes)| !modes.is_empty()).map(|(owner, modes)| (owner, modes.strongest()))

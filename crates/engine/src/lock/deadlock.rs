@@ -1,6 +1,6 @@
-//! The last deadlock: who waited for whom, for what, and who gave way.
+//! The last deadlock: which session waited for which, for what, and which was the victim.
 //!
-//! It is found under the lock table's mutex, and told after that: the statements are asked of the front, which has mutexes of its own. Who gives way
+//! It is found under the lock table's mutex, and reported after that: the statements are asked of the front, which has mutexes of its own. The victim
 //! wakes only then, so that its statement is still under way.
 
 use super::{Locks, Name, WantedLock};
@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use terrace_io::clock::Nanos;
 use terrace_io::sched::Event;
 
-/// Of a longer circle no more are kept; the one that closed it is the first.
+/// At most this many members of a cycle are kept; the session that closed it is the first.
 const MEMBERS_MAX: usize = 100;
 
 /// The statement that a connection runs, as far as it is known. Called by any thread that waits for a lock; it must not wait for one.
@@ -74,7 +74,7 @@ impl Deadlocks {
 }
 
 impl Locks {
-    /// Keeps a circle as the last one, and wakes who gives way. The lock table's mutex is not held.
+    /// Keeps a cycle as the last one, and wakes the victim. The lock table's mutex is not held.
     pub(super) fn tell_deadlock(&self, found: BrokenDeadlock) {
         let BrokenDeadlock { mut members, wake } = found;
         members.truncate(MEMBERS_MAX);

@@ -5,7 +5,7 @@
 //! an entry is inserted into it or purged from it, and it ends where the read's condition ends instead of at the next
 //! entry. Ranges of one owner in one tree that touch are one: a scan holds one range, however long it is.
 //!
-//! Of a range of row locks the owner has locked every row that lives in it. A row that somebody else inserts there, for
+//! The owner of a range of row locks has locked every row that lives in it. A row that another session inserts there, because
 //! no gap lock keeps it out, is not locked: its key is left out of the range.
 
 use super::Mode;
@@ -78,7 +78,7 @@ impl Ranges {
         })
     }
 
-    /// Whether the range would become part of one that is there.
+    /// Whether the range would become part of an existing one.
     pub fn touches(&self, from: &[u8], to: Option<&[u8]>) -> bool {
         let last = match to {
             Some(to) => self.at_or_below(to),
@@ -259,7 +259,7 @@ impl Gaps {
         &mut owners[at].1
     }
 
-    /// What the session holds in the tree, if nobody else holds anything there.
+    /// What the session holds in the tree, if no other session holds anything there.
     pub fn only(&mut self, space: SpaceId, session: u64) -> Option<&mut SessionRanges> {
         match &mut self.0.get_mut(&space)?[..] {
             [(owner, kept)] if *owner == session => Some(kept),
@@ -267,7 +267,7 @@ impl Gaps {
         }
     }
 
-    /// Whether nobody holds anything.
+    /// Whether no session holds anything.
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -342,7 +342,7 @@ impl Gaps {
         out.extend(others.filter(|(_, kept)| kept.gaps.count() > 0).map(|(owner, _)| *owner));
     }
 
-    /// Who holds something, and in which tree.
+    /// Which session holds something, and in which tree.
     pub fn owners(&self) -> Vec<(SpaceId, u64)> {
         let owners =
             self.0.iter().flat_map(|(space, owners)| owners.iter().map(|(owner, _)| (*space, *owner)));

@@ -1,7 +1,7 @@
-//! Row locks one by one: by name, and by who owns them.
+//! Row locks one by one: by name, and by owner.
 //!
-//! A session may have a name in both modes, each taken and given back by itself: who took it to read may be another than who
-//! took it to write.
+//! A session may have a name in both modes, each taken and given back by itself: the transaction that took it to read may be another than the one
+//! that took it to write.
 //!
 //! A lock is an entry in a slab, found by a hash of its name and linked to the others of its owner: some 70 bytes with a short
 //! key. Nobody keeps a second copy of the name to give it back. A session that holds many has the rest of them in compact sets (`crowds`); a
@@ -17,9 +17,9 @@ use terrace_tier::page::SpaceId;
 const NONE: u32 = u32::MAX;
 /// Locks in a piece of the slab: it grows without being copied.
 const PIECE: usize = 1024;
-/// With fewer locks left than one of so many slots, the rest of the slab is given back.
+/// If fewer locks are left than one for each this many slots, the rest of the slab is given back.
 const SPARSE: usize = 8;
-/// What a lock takes at the most, in bytes, but for a key that is longer than [`KEY_INLINE`]: its slot, its part of the table
+/// The most that a lock takes, in bytes, except for a key that is longer than [`KEY_INLINE`]: its slot, its part of the table
 /// after that has grown, while it grows.
 pub const BYTES: usize = size_of::<Lock>() + 2 * size_of::<(u8, u32)>() + 4;
 const KEY_INLINE: usize = 24;
@@ -77,7 +77,7 @@ struct Lock {
     key: Key,
     session: u64,
     space: SpaceId,
-    /// Of the same owner; or the next free one.
+    /// The next lock of the same owner; or the next free one.
     next: u32,
     before: u32,
     /// None: the place is free.
@@ -145,7 +145,7 @@ impl Names {
         &mut self.slab[lock as usize / PIECE][lock as usize % PIECE]
     }
 
-    /// Who has the name, and how: in the stronger mode, if in both.
+    /// Which session has the name, and in which mode: the stronger one, if in both.
     pub fn owners(&self, name: NameRef<'_>) -> impl Iterator<Item = (u64, Mode)> {
         let none = self.table.is_empty();
         let found = (!none).then(|| self.table.iter_hash(self.hash(&name)));

@@ -1,13 +1,13 @@
-//! Who of a line is served next.
+//! Which waiter in a line is served next.
 //!
-//! Where a few rows are asked for by all, nearly all sessions stand in lines, and most of them for rows of others that stand in lines themselves. Who
-//! goes first decides how long these wait: one who has locked nothing yet lets all others wait for a row more, one for whom half of them
+//! Where all sessions want a few rows, nearly all of them stand in lines, and most of them wait for rows of others that stand in lines themselves. The choice of
+//! the next one decides how long these wait: one who has locked nothing yet lets all others wait for a row more, one for whom half of them
 //! wait sets them free. So the one for whom most sessions wait, at whatever remove, but for those in the same line, is
 //! served first, and of equals the one that came first (Tian, Huang, Mozafari, Schoenebeck: Contention-Aware Lock Scheduling for Transactional
-//! Databases, VLDB 2018). Nobody is passed more than [`PASSED_MAX`] times.
+//! Databases, VLDB 2018). No waiter is passed more than [`PASSED_MAX`] times.
 //!
 //! Only where all in the line want the row for themselves, and none of them has it already to read: one is served, and all others wait for it.
-//! Nor where replication commits in an order of its own (`owners`): who comes later there waits with the row for who came before.
+//! Nor where replication commits in an order of its own (`owners`): a later transaction there waits with the row for an earlier one.
 
 use super::wait::{Waiter, Waiters};
 use super::{Name, WantedLock};
@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 pub const FIRST_ARRIVAL: u64 = 1 << 63;
 /// How often a waiter is passed by others that came later, and are served first.
 const PASSED_MAX: u32 = 32;
-/// Of more waiters nobody is counted: they are served as they came.
+/// In lines with more waiters weights are not counted: they are served in order of arrival.
 const COUNTED_MAX: usize = 1024;
 
 /// One who waits, for whom, and whether behind him in a line.
@@ -27,7 +27,7 @@ struct Edge {
     behind: bool,
 }
 
-/// Who waits for whom, in the order of those that are waited for.
+/// Which session waits for which, ordered by the one that is waited for.
 pub(super) struct Edges(Vec<Edge>);
 
 impl Edges {
@@ -63,7 +63,7 @@ impl Edges {
 }
 
 impl Waiters {
-    /// Of the line that `first` is the first of, the one to be woken, now that what it waits for is gone. If that is another, it is the first now.
+    /// The waiter to be woken in the line whose first is `first`, now that what it waits for is gone. If that is another, it is the first now.
     /// `edges` are looked at once for all lines of one wake: what another line's new order changes in them is forgotten.
     pub(super) fn next(&mut self, first: u64, edges: &mut Option<Edges>) -> u64 {
         let best = match self.waiters.len() {

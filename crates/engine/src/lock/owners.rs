@@ -1,4 +1,4 @@
-//! Who runs a session, for somebody outside who wants to know of waits.
+//! The owner that runs a session, for code outside the engine that has to know of waits.
 //!
 //! Replication that applies transactions side by side commits them in their source's order: one that has its lock and waits for
 //! its turn may be waited for, by row lock, by the one whose turn it is. Only the outside knows the order, so each wait is
@@ -8,7 +8,7 @@ use hashbrown::HashMap;
 use std::sync::OnceLock;
 use terrace_io::lock::{Mutex, Mutexes};
 
-/// Called with the owner of who waits and the owner of whom it waits for.
+/// Called with the owner of the waiting session and the owner of the one it waits for.
 pub type OnWait = Box<dyn Fn(u64, u64) + Send + Sync>;
 
 #[derive(Default)]
@@ -26,7 +26,7 @@ impl Owners {
     pub fn is_told(&self) -> bool {
         self.on_wait.get().is_some()
     }
-    /// Whether somebody wants to know whom this session waits for.
+    /// Whether the owner has to know for which sessions this one waits.
     pub fn has(&self, session: u64) -> bool {
         self.is_told() && self.owners.lock().contains_key(&session)
     }

@@ -1,7 +1,7 @@
 //! Taking row locks, one by one or as a part of a range, and giving them back.
 //!
 //! A scan that locks a row next to the one it locked before makes its lock longer instead of taking another: one lock is
-//! taken, kept and given back for any number of rows. Who asks must know that no row that is not the session's lies between
+//! taken, kept and given back for any number of rows. The caller must know that no row that is not the session's lies between
 //! the two, and that none comes before the lock is taken: from the leaf's latch, or from gap locks.
 
 use super::gaps::Size;
@@ -75,7 +75,7 @@ impl Locks {
         let mut inner = self.inner.lock();
         let free = |key: &&[u8]| inner.locks.owners(NameRef { space, key }).next().is_none();
         let Some((count, last)) = keys.take_while(free).enumerate().last() else { return 0 };
-        // Rows that nobody has locked by name: nor can others have in ranges, if the last of them goes on from `from`.
+        // Rows that no session has locked by name: nor can others have in ranges, if the last of them goes on from `from`.
         match inner.go_on(session, NameRef { space, key: last }, mode, from, from) {
             true => count + 1,
             false => 0,
@@ -113,7 +113,7 @@ impl Locks {
     }
 
     /// One range with what the session has beside the key. The other key itself does not come into it: whether its lock is
-    /// still there was not asked, and somebody else may have it by now.
+    /// still there was not checked, and another session may have it by now.
     fn take_beside(
         &self,
         inner: &mut Inner,
@@ -208,7 +208,7 @@ impl Locks {
     }
 
     /// Gives back the locks that the session has on single rows, in any mode, which its transaction has changed: its id in them is the
-    /// lock now. Who waits for them goes on waiting for the session. Not where there are few: then it is less work to do so at the end.
+    /// lock now. Sessions that wait for them keep waiting for this one. Not where there are few: then it is less work to do so at the end.
     /// Returns how many there were.
     pub fn release_changed<'k>(
         &self,
@@ -314,7 +314,7 @@ impl Inner {
             || (self.ranges > 0 && is_exclusive(self.gaps.mode_at(session, name.space, name.key)))
     }
 
-    /// The usual case of [`Locks::take_next_key`], in few looks: nobody else has or wants anything there, and what the session
+    /// The usual case of [`Locks::take_next_key`], in few steps: no other session has or wants anything there, and what the session
     /// has becomes longer. False: it is not that, and nothing is changed.
     fn go_on(&mut self, session: u64, name: NameRef<'_>, mode: Mode, from: &[u8], beside: &[u8]) -> bool {
         if !self.waiters.is_empty() || self.locks.owners(name).next().is_some() {

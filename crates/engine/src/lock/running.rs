@@ -1,8 +1,8 @@
-//! Who runs: what of a transaction is to be seen from outside while its own thread works on, or waits.
+//! What other sessions can see of a running transaction while its own thread works or waits.
 //!
-//! A transaction that a connection runs has a face, which its own thread writes and everybody reads; one that was not told
+//! A transaction that a connection runs has a face, which its own thread writes and all threads may read; one that was not told
 //! whose it is ([`crate::Txn::set_connection`]) has none, and costs nothing. A face stays for the transactions that follow in the same
-//! memory. Those that nobody runs any more (`txn::left`) have one, too.
+//! memory. Orphaned transactions (`txn::orphaned`), which no connection runs, have one, too.
 
 use crate::lock::Isolation;
 use hashbrown::HashMap;
@@ -84,7 +84,7 @@ impl Face {
     pub fn set_connection(&self, connection: u64) {
         self.connection.store(connection, Ordering::Relaxed);
     }
-    /// None: nobody has counted the rows.
+    /// None: the rows were not counted.
     pub fn set_changes(&self, changes: u64, rows: Option<u64>) {
         self.changes.store(changes, Ordering::Relaxed);
         self.rows.store(rows.unwrap_or(UNKNOWN), Ordering::Relaxed);

@@ -1,9 +1,9 @@
-//! What is locked and who waits, to be looked at from outside.
+//! Locks and waiters, as shown to an operator.
 //!
-//! Locks are copied a portion at a time, each under the table's mutex: whoever takes locks meanwhile waits for a portion at the most, and
-//! what is seen need not be of one moment. Waits are of one moment.
+//! Locks are copied a portion at a time, each under the table's mutex: a session that takes locks meanwhile waits for one portion at most, and
+//! the result need not be consistent. Waits are a consistent snapshot.
 //!
-//! Not here: rows that are locked by the id of who changed them. Nobody lists these; one that is waited for is seen with the wait.
+//! Not here: rows that are locked by the transaction id in them. They are not listed; one that is waited for is shown with the wait.
 
 use super::gaps::RangeKind;
 use super::names::Modes;
@@ -47,7 +47,7 @@ pub struct LockSeen {
     pub space: SpaceId,
     pub kind: Kind,
     pub from: KeySeen,
-    /// Of a range: its end, exclusive. None: the tree's.
+    /// The end of a range, exclusive. None: the tree's.
     pub to: Option<KeySeen>,
 }
 
@@ -66,7 +66,7 @@ pub struct WaitSeen {
 }
 
 impl Locks {
-    /// Who waits now, in the order of arrival.
+    /// All waiters, in order of arrival.
     pub fn waits_seen(&self) -> Vec<WaitSeen> {
         let mut waits = self.inner.lock().waiters.seen();
         waits.sort_unstable_by_key(|wait| (wait.since, wait.session));

@@ -1,4 +1,4 @@
-//! Ranges against a set of points; who gives way in a circle; who is served first.
+//! Ranges against a set of points; the victim of a deadlock; the order of service.
 
 mod compact;
 mod crowd;
@@ -212,7 +212,7 @@ fn a_shared_lock_outlives_the_exclusive_one_taken_and_given_back_beside_it() {
         assert_eq!(blocks(key), (true, true));
         locks.release_row(1, SPACE, key, Mode::Exclusive);
         assert_eq!(blocks(key), (false, true));
-        // The other way round: who took it to read gives it back, who took it to write has it still.
+        // The other way round: the transaction that took it to read gives it back, the one that took it to write has it still.
         assert!(take(Mode::Exclusive));
         locks.release_row(1, SPACE, key, Mode::Shared);
         assert_eq!(blocks(key), (true, true));

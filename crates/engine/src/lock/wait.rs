@@ -1,14 +1,14 @@
 //! Waiting for locks.
 //!
 //! A request that finds something in the way waits for its owners: edges in the wait-for graph, which is searched for
-//! a circle before each wait. Of those in a circle the one that has done least is the victim, and of equals the one
+//! a cycle before each wait. Of those in a cycle the one that has done least is the victim, and of equals the one
 //! that would close it. Each waiter has an event of its own, notified when one of those it waits for ends or gives
 //! something back; then it looks again.
 //!
 //! Those that wait for one name stand in a line, each behind the one before it. When what they wait for is gone one of them is woken:
-//! the first, or who is worth more (`order`). Who is served goes on, and the next one waits for it without having been woken.
+//! the first, or one that is worth more (`order`). The served one continues, and the next one waits for it without having been woken.
 //!
-//! A newcomer may pass those that wait: whoever is awake uses a lock soonest. But not for ever: who has lost
+//! A newcomer may pass those that wait: a running session uses a lock soonest. But not for ever: a waiter that has lost
 //! [`LOSSES_MAX`] times is served before all that came later.
 
 use super::deadlock::{BrokenDeadlock, Member};
@@ -30,9 +30,9 @@ use terrace_tier::page::SpaceId;
 const LOSSES_MAX: u32 = 4;
 
 pub(super) struct Waiter {
-    /// Whom it waits for; nobody while it looks.
+    /// The sessions that it waits for; empty while it looks.
     pub targets: Vec<u64>,
-    /// That is one who waits for the same name, and is served or gives up before it.
+    /// That is another waiter for the same name, and is served or gives up before it.
     pub behind: bool,
     /// It has the name already, to read, and wants more.
     pub has_part: bool,
@@ -65,7 +65,7 @@ impl Waiter {
         self.name.space == name.space && self.name.key == name.key
     }
 
-    /// It is woken. Whom it waits for is what it was until it has looked: who comes meanwhile finds the same circles.
+    /// It is woken. The sessions it waits for stay listed until it has looked: a request that comes meanwhile finds the same cycles.
     pub fn looks(&mut self) {
         self.is_woken = true;
         self.event.notify();
@@ -77,7 +77,7 @@ impl Waiter {
     }
 }
 
-/// Who waits, by session: a session waits for one thing at a time.
+/// All waiters, by session: a session waits for one thing at a time.
 #[derive(Default)]
 pub struct Waiters {
     pub(super) waiters: HashMap<u64, Waiter>,
@@ -93,7 +93,7 @@ impl Waiters {
         self.waiters.is_empty()
     }
 
-    /// The session, or the transaction, has ended or given something back: of each line that waits for it one is woken.
+    /// The session, or the transaction, has ended or given something back: in each line that waits for it one is woken.
     pub fn wake(&mut self, session: Option<u64>, txn: Option<TxnId>) {
         let waits = |waiter: &Waiter| {
             session.is_some_and(|session| waiter.targets.contains(&session))
@@ -110,13 +110,13 @@ impl Waiters {
         }
     }
 
-    /// The session waits no more. Who is behind it is the first now: it looks, or, if the session was `served` and nobody else can have
+    /// The session waits no more. The waiter behind it is the first now: it looks, or, if the session was `served` and no other can have
     /// what it has, waits on.
     fn leaves(&mut self, session: u64, served: bool) {
         let Some(gone) = self.waiters.remove(&session) else { return };
         let alone = served && gone.want == WantedLock::EXCLUSIVE;
         for waiter in self.waiters.values_mut() {
-            // Nothing of what it holds is given back here: who waits for that is not concerned.
+            // Nothing of what it holds is given back here: sessions that wait for that are not concerned.
             if !waiter.targets.contains(&session) || !waiter.stands_for(&gone.name) {
                 continue;
             }
@@ -162,7 +162,7 @@ impl Waiters {
             .map(|(other, _)| *other)
     }
 
-    /// Those in the circle that a wait of `session` for `targets` would close, but for itself.
+    /// The members of the cycle that a wait of `session` for `targets` would close, without `session`.
     fn circle(&self, session: u64, targets: &[u64]) -> Option<Vec<u64>> {
         let mut seen = HashSet::new();
         // A path of sessions, each with those it waits for that are still to be followed.
@@ -184,8 +184,8 @@ impl Waiters {
         None
     }
 
-    /// Breaks all circles that the wait would close. True if by giving up the wait itself. Adds the last of them to `found`, and those
-    /// that are to be woken, for they give way.
+    /// Breaks all cycles that the wait would close. True if by giving up the wait itself. Adds the last of them to `found`, and the
+    /// victims, which are to be woken.
     fn gives_up(&mut self, asks: &Request<'_>, targets: &[u64], found: &mut BrokenDeadlock) -> bool {
         while let Some(circle) = self.circle(asks.session, targets) {
             found.members = self.members(asks, &circle);
@@ -210,7 +210,7 @@ impl Waiters {
         false
     }
 
-    /// Those in a circle, in the order in which each waits for the next: who closes it, and the others.
+    /// The members of a cycle, in the order in which each waits for the next: the one that closes it, and the others.
     fn members(&self, asks: &Request<'_>, others: &[u64]) -> Vec<Member> {
         let name = Name { space: asks.space, key: asks.key.into() };
         let mut members = vec![Member::new(asks.session, name, asks.want)];
@@ -256,7 +256,7 @@ pub struct Request<'a> {
     space: SpaceId,
     key: &'a [u8],
     want: WantedLock,
-    /// How long it waits at the most, in nanoseconds.
+    /// How long it waits at most, in nanoseconds.
     patience: u64,
     /// On the world's clock; none before the first wait.
     deadline: Option<u64>,
@@ -266,7 +266,7 @@ pub struct Request<'a> {
     in_line: bool,
     served: bool,
     may_give_up: bool,
-    /// Whom it waits for, if somebody outside wants to know.
+    /// The owners that it waits for, if a listener outside has to know.
     told: Vec<u64>,
 }
 
@@ -334,7 +334,7 @@ impl<'a> Request<'a> {
             InTheWay::Txn(txn) => {
                 let session = locks.sessions.lock().get(txn).copied();
                 let place = self.line_up(Some((*txn, session)), event)?;
-                // Whoever ends from here on sees that somebody waits.
+                // Every transaction that ends from here on sees the waiter.
                 fence(Ordering::SeqCst);
                 place == WaitPosition::Behind || is_active(*txn)
             }
@@ -371,7 +371,7 @@ impl<'a> Request<'a> {
         Ok(())
     }
 
-    /// Whether the request's work refuses to wait, and what is in the way still is: who holds it is noted.
+    /// Whether the request's work refuses to wait, and what is in the way still is: the holder is noted.
     fn must_not_wait(&self, way: &InTheWay, is_active: impl Fn(&TxnId) -> bool) -> bool {
         let holder = match way {
             InTheWay::Txn(txn) if is_active(txn) => self.locks.sessions.lock().get(txn).copied(),
@@ -381,7 +381,7 @@ impl<'a> Request<'a> {
         self.cancel.refuses(observe::Wait::RowLock, holder.unwrap_or(0))
     }
 
-    /// Who has no patience stands in no line and closes no circle: nobody is its victim, nor is it one itself.
+    /// A request with no time to wait stands in no line and closes no cycle: it makes no victim, nor is it one itself.
     fn does_not_wait(&self, way: &InTheWay, is_active: impl Fn(TxnId) -> bool) -> Result<()> {
         if self.cancel.is_asked() {
             return Err(Error::Cancelled);
@@ -424,7 +424,7 @@ impl<'a> Request<'a> {
         let mut inner = locks.inner.lock();
         let targets = match txn {
             Some((_, session)) => session.into_iter().collect(),
-            // Those found before may have gone and others come: whoever is waited for now is the one who wakes.
+            // Those found before may have gone and others come: the sessions that are waited for now are those that wake it.
             None => {
                 let name = NameRef { space: self.space, key: self.key };
                 match inner.in_the_way(self.session, name, self.want, false) {
@@ -443,7 +443,7 @@ impl<'a> Request<'a> {
             Some(me) if self.in_line => me.arrival,
             _ => u64::MAX,
         };
-        // Who waits for this session (which has a part of the name already) can't be waited for.
+        // A session that waits for this one (which has a part of the name already) can't be waited for.
         if let Some(before) = waiters.before(self.session, &name, self.want, arrival)
             && waiters.circle(self.session, &[before]).is_none()
         {

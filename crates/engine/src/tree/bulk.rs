@@ -90,15 +90,15 @@ impl Growing {
     }
 }
 
-/// Who gives a build its page numbers, and remembers them for a crash or an error.
+/// Gives a build its page numbers, and remembers them for a crash or an error.
 pub trait Numbers: Send {
-    /// Takes so many numbers in a row that no page ever had. Returns the first. May wait; no latch is held.
+    /// Takes `count` consecutive numbers that no page ever had. Returns the first. May wait; no latch is held.
     fn take(&mut self, space: &Space, count: u32) -> Result<u32>;
     /// Gives back the end of what was taken last, which is not used.
     fn give_back(&mut self, space: &Space, unused: Range<u32>) -> Result<()>;
 }
 
-/// The numbers of a space that nobody names yet: a crash or an error drops it whole.
+/// The numbers of a space that nothing names yet: a crash or an error drops it whole.
 pub struct Unnamed(pub Urgency);
 
 impl Numbers for Unnamed {
@@ -120,7 +120,7 @@ pub struct Build {
     pub bypass: Option<Bypass>,
 }
 
-/// Numbers that are taken at a time: at first, and at the most.
+/// Numbers that are taken at a time: at first, and at most.
 const RUN_MIN: u32 = 8;
 const RUN_MAX: u32 = 256;
 /// A build of no more pages goes through the log: that costs less than a sync.
@@ -141,7 +141,7 @@ pub struct Bulk<T: Deref<Target = Tree>> {
     first_leaf: Option<u32>,
 }
 
-/// A tree that is built but for its root: nothing leads to it yet.
+/// A tree that is built except for its root: nothing leads to it yet.
 pub struct Whole<T: Deref<Target = Tree>> {
     tree: T,
     urgency: Urgency,
@@ -152,7 +152,7 @@ pub struct Whole<T: Deref<Target = Tree>> {
 }
 
 impl Tree {
-    /// Begins to build this tree, which is empty and used by nobody else, through the log. Nodes are filled to
+    /// Begins to build this tree, which is empty and used by no other thread, through the log. Nodes are filled to
     /// `fill_percent`.
     pub fn bulk(&self, fill_percent: usize, urgency: Urgency) -> Result<Bulk<&Tree>> {
         if !self.is_empty()? {

@@ -17,9 +17,9 @@ use std::ops::Range;
 use terrace_tier::memory::lower_tiers::ReadError;
 use terrace_tier::page::{PageKind, PageRef, SpaceId};
 
-/// Walks that hinder nobody, of a tree that others change.
+/// Walks that block no writer, of a tree that is being changed.
 const OPEN_WALKS: usize = 2;
-/// Walks at the most. The third sees what is there, but in the simulation, where background work is done within it.
+/// The most walks. The third sees everything, except in the simulation, where background work is done within it.
 const WALKS: usize = 10;
 
 #[derive(Debug, Default, Clone)]
@@ -46,7 +46,7 @@ pub struct Report {
     /// Part of the tree could not be followed: entries are missing in what was shown, and nothing is said to
     /// be leaked.
     pub incomplete: bool,
-    /// Pages that are where nobody could look.
+    /// Pages in a tier that could not be read.
     pub out_of_reach: u64,
 }
 
@@ -65,15 +65,15 @@ pub type OnEntry<'a> = dyn FnMut(&[u8], &[u8]) -> Vec<Named> + 'a;
 /// What the walk shows, and to whom.
 pub struct Wanted<'a> {
     pub entry: &'a mut OnEntry<'a>,
-    /// Large values that somebody else names (undo). What is left of them is no leak.
+    /// Large values that undo names. What is left of them is no leak.
     pub named: &'a [Large],
     /// Every large value is shown by `entry` or in `named`, so an overflow page beside them is leaked.
     pub all_named: bool,
-    /// Page numbers that somebody builds a tree with: nothing leads to them yet, and some have no page.
+    /// Page numbers with which a build is under way: nothing leads to them yet, and some have no page.
     pub building: Vec<Range<u32>>,
 }
 
-/// Checks the tree in `space`, which nobody changes meanwhile.
+/// Checks the tree in `space`, which is not changed meanwhile.
 pub fn walk(source: &dyn Source, space: SpaceId, wanted: Wanted<'_>) -> Report {
     let pages = SpaceCheck::begin(source, space);
     let links = vec![Link::Unknown; usize::from(MAX_LEVEL) + 1];
@@ -93,7 +93,7 @@ pub fn walk(source: &dyn Source, space: SpaceId, wanted: Wanted<'_>) -> Report {
 }
 
 impl Tree {
-    /// Checks the tree, which nobody changes meanwhile, and shows every entry to `visit`.
+    /// Checks the tree, which is not changed meanwhile, and shows every entry to `visit`.
     /// Faults are in the report, pages that nothing leads to among them. Cancelled, it finds none.
     pub fn check(&self, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Report> {
         let mut entry = |key: &[u8], value: &[u8]| {
@@ -320,7 +320,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Marks what there is of a large value that may have been freed, wholly or in part, or whose first pages
+    /// Marks the remaining pages of a large value that may have been freed, wholly or in part, or whose first pages
     /// are not written yet.
     fn leftovers(&mut self, large: Large) {
         let mut page = large.page;

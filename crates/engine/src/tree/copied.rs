@@ -68,7 +68,7 @@ impl Copied {
         std::mem::replace(&mut self.bytes, room)
     }
 
-    /// Copies these slots of a leaf. There are none yet.
+    /// Copies these slots of a leaf. The copy is empty before.
     pub fn copy(&mut self, node: Node<'_>, slots: Range<usize>) {
         if slots.len() < HEAP_MIN || !self.copy_heap(node, slots.clone()) {
             self.copy_one_by_one(node, slots);

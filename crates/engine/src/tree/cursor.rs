@@ -8,9 +8,9 @@
 //! Forward it follows the right link, and from the third leaf on has as many pages fetched ahead as it has read; backward,
 //! there being no left links, it descends again just below the leaf's low fence.
 //!
-//! What was copied is what was there then. Who must see each entry as it is now (locking reads) has its leaf looked at
+//! Copies show the leaf at the time of the copy. A reader that must see each entry as it is now (locking reads) has its leaf checked
 //! before each step ([`Cursor::set_checked`]): a run ends where its leaf has changed. Such runs begin with one entry and
-//! grow as long as the leaf stays as it is, for who changes what it reads has them end at once.
+//! grow as long as the leaf stays as it is, for a reader that changes what it reads has them end at once.
 //!
 //! Not here: steps (`steps`).
 
@@ -29,7 +29,7 @@ use terrace_tier::memory::pool::Access;
 /// Steps before a cursor copies more than one entry at a time.
 const SINGLE_STEPS: u32 = 3;
 
-/// Entries that a checked cursor copies at a time, at the most.
+/// The most entries that a checked cursor copies at a time.
 const CHECKED_MAX: usize = 64;
 
 /// Leaves of a range from which on what lies behind them is fetched ahead.
@@ -55,7 +55,7 @@ struct RunOrigin {
     slot: usize,
 }
 
-/// Copies of leaves that a cursor keeps room for when nobody holds them any more.
+/// Copies of leaves that a cursor keeps room for when they are not used any more.
 const SPARE_MAX: usize = 2;
 
 /// The memory of a cursor that is gone, for the next one.
@@ -94,7 +94,7 @@ pub struct Cursor {
     run: Copied,
     /// Earlier runs' bytes, and whether the run's are to be kept too.
     held: Vec<Vec<u8>>,
-    /// Room for copies that nobody holds any more.
+    /// Room for copies that are not used any more.
     spare: Vec<Vec<u8>>,
     holds: bool,
     at: usize,
@@ -259,12 +259,12 @@ impl Cursor {
     pub fn preceding(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.run.before(self.at)
     }
-    /// Goes up to the entry that was copied next, which nobody can have changed: the caller keeps them from it.
+    /// Goes up to the entry that was copied next, which cannot have changed: the caller keeps others from it.
     pub fn step_kept(&mut self) {
         assert!(self.at + 1 < self.run.len());
         self.at += 1;
     }
-    /// Goes up by so many entries within what was copied; the reader doesn't mind whether its leaf has changed.
+    /// Goes up by `count` entries within what was copied; the reader doesn't mind whether its leaf has changed.
     pub fn skip(&mut self, entries: usize) {
         assert!(!self.checked && entries < self.run.len() - self.at);
         self.at += entries;

@@ -177,7 +177,7 @@ impl Tree {
         let right_no = mtr.write_pinned(right);
         let (l, r) = (Node::new(mtr.page(left_no)), Node::new(mtr.page(right_no)));
         if !r.is_live() || r.level() != level || !r.is_merging() {
-            return Ok(true); // somebody else was faster
+            return Ok(true); // another thread was faster
         }
         for (pin, node) in [(left, l), (right, r)] {
             node.verify().map_err(|what| self.corrupt(pin.id().page, what))?;
@@ -218,7 +218,7 @@ impl Tree {
             let mut mtr = self.pages.begin(MERGE_LOG, 0, Urgency::Reserve)?;
             let child_no = mtr.write_pinned(&pin);
             if !Node::new(mtr.page(child_no)).is_live() {
-                // Freed meanwhile: nobody waits for the root with a free page latched, for whoever splits the
+                // Freed meanwhile: never wait for the root with a free page latched, for a thread that splits the
                 // root may be about to take it.
                 return Ok(());
             }

@@ -26,7 +26,7 @@ const COUNTED_LEAVES: usize = 4;
 /// Entries at the end of a range that say as much of it as the first leaves do.
 const ENTRIES_ENOUGH: f64 = 32.0;
 
-/// Up to so many leaves a range is told apart from one that is only estimated: InnoDB walks along as many.
+/// Up to this many leaves a range is counted rather than only estimated: InnoDB walks along as many.
 const NEAR_LEAVES: u64 = 9;
 
 /// About how many rows a range has.
@@ -57,7 +57,7 @@ enum Counted {
 #[derive(Clone, Copy, Default)]
 struct Entries {
     all: u64,
-    /// Of them marked deleted.
+    /// The number of those that are marked deleted.
     marked: u64,
 }
 

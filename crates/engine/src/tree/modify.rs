@@ -2,7 +2,7 @@
 //!
 //! The caller says how long a value it may put; room for that is made first, by a repack or a split
 //! in mini-transactions of their own. Then the leaf is latched and the caller's `decide` is called
-//! with a [`LeafPosition`]: it sees what is there, may latch and change pages of its own in the same
+//! with a [`LeafPosition`]: it sees the present value, may latch and change pages of its own in the same
 //! mini-transaction (undo), and puts or removes. If it needs a page that is not in memory, or has to
 //! wait for a row lock, it changes nothing, says so, and everything is dropped before the wait.
 
@@ -109,7 +109,7 @@ impl<'p> LeafPosition<'_, 'p> {
     pub fn key(&self) -> &[u8] {
         self.key
     }
-    /// The value that is there.
+    /// The present value.
     pub fn value(&self) -> Option<&[u8]> {
         self.place.found.then(|| self.node().value(self.place.slot))
     }
@@ -156,7 +156,7 @@ impl<'p> LeafPosition<'_, 'p> {
         }
     }
 
-    /// Puts a value, at most as long as planned or as the one there, in place of what is there. Once, and not after a
+    /// Puts a value, at most as long as planned or as the present one, in place of the present one. Once, and not after a
     /// removal: room was made for one value.
     pub fn put(&mut self, value: &[u8]) {
         let planned = self.value_max.max(self.value().map(<[u8]>::len));
@@ -173,12 +173,12 @@ impl<'p> LeafPosition<'_, 'p> {
         }
     }
 
-    /// Whether a value so long can be put, in place of the one that is there, though no room was made for it.
+    /// Whether a value of this length can be put, in place of the present one, though no room was made for it.
     pub fn fits(&self, len: usize) -> bool {
         self.place.found && edit::value_fits(self.node(), self.place.slot, len)
     }
 
-    /// Writes over the beginning of the value that is there, which is at least as long.
+    /// Overwrites the beginning of the present value, which is at least as long.
     pub fn put_start(&mut self, start: &[u8]) {
         assert!(self.place.found);
         self.marked += self.marks(start);
@@ -339,7 +339,7 @@ impl Tree {
         }
     }
 
-    /// The key's leaf, latched in a mini-transaction of `begin`'s. What has to be waited for on the way ends that, and it begins anew.
+    /// The key's leaf, latched in a mini-transaction of `begin`'s. If something has to be waited for on the way, that ends and a new one begins.
     #[inline]
     pub(super) fn latched_leaf<'a>(
         &self,

@@ -209,7 +209,7 @@ impl<'a> Node<'a> {
         let offset = self.offset(slot);
         ENTRY_HEAD + usize::from(self.page.u16(offset)) + usize::from(self.page.u16(offset + 2))
     }
-    /// Reads a little of each of these entries. Whoever is to copy them one after the other waits for memory once, not for each.
+    /// Reads a little of each of these entries. A caller that copies them one after the other waits for memory once, not for each.
     #[inline]
     pub fn touch(self, slots: std::ops::Range<usize>) {
         std::hint::black_box(slots.fold(0, |all, slot| all ^ self.page.u16(self.offset(slot))));

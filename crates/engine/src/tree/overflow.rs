@@ -18,13 +18,13 @@
 //! whose row was never written, is the transaction's to free: each mini-transaction notes in its undo how far
 //! the value has come ([`write_noted`], `txn::large`).
 //!
-//! A value may pass by the log ([`ValueLogging::Past`], CloudJump III §3.3): then what is logged of a page is all but the value's bytes,
-//! and the flag [`HOLLOW`]; the page itself has the bytes, and not the flag. Whoever commits the value writes the pages through
+//! A value may bypass the log ([`ValueLogging::Past`], CloudJump III §3.3): then all of a page is logged except the value's bytes,
+//! with the flag [`HOLLOW`]; the page itself has the bytes, and not the flag. A commit of the value writes the pages through
 //! first (`terrace_tier::volume::flush`). So a hollow page is met only where a crash came before the commit; it is freed as others are.
 //!
-//! Who frees a value has to know its pages, and each is named by the one before it only: a value that only the store has would be
-//! read for no more than that. So who writes a value says which pages it has, and its row has that beside the reference ([`runs`]); who drops it notes it in undo
-//! (`undo::chains`), and purge frees unread what is not in memory ([`free_known`]). Only once: what may have been freed before is looked at.
+//! To free a value its pages must be known, and each is named by the one before it only: a value that only the store has would be
+//! read for no more than that. So the writer of a value lists its pages, and its row has the list beside the reference ([`runs`]); a transaction that drops it notes it in undo
+//! (`undo::chains`), and purge frees unread what is not in memory ([`free_known`]). Only once: a page that may have been freed before is read first.
 //!
 //! Latches: the header, then each page, then the undo page of the note. Never together with a tree's
 //! pages.
@@ -131,7 +131,7 @@ pub struct Placed {
 /// How a value's bytes become durable.
 pub enum ValueLogging<'a> {
     Logged,
-    /// Past the log. The value's pages are added: who has them is to have them written through before anything durable counts
+    /// Past the log. The value's pages are added: their owner has them written through before anything durable relies
     /// on the value.
     Past(&'a mut Vec<PageId>),
 }
@@ -149,7 +149,7 @@ impl ValueLogging<'_> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WrittenFor {
     Statement,
-    /// In the place of another value, or of none, in a row that was there: it was used before, and so its pages leave memory as such.
+    /// In the place of another value, or of none, in an existing row: it was used before, and so its pages leave memory as such.
     Update,
     /// Gives way to small writers where slots run low.
     Build,
@@ -257,8 +257,8 @@ fn write_batch(
 
 /// A page of a chain, of which `left` pages are still to be read with this one. If it has to be fetched, so has what is next most
 /// likely, and pages that were allocated together lie together: its neighbours come with it, as many to each side as may be the
-/// value's, and as far as they are where it is: a value that is near waits for nobody else's pages in the store. So a value that is far
-/// costs a few requests, not one for each page. None: it was freed, and nobody has it any more.
+/// value's, and as far as they are in the same tier: a value that is near waits for no other pages in the store. So a value that is far
+/// costs a few requests, not one for each page. None: it was freed, and no tier has it any more.
 fn chained(space: &Space, page: u32, left: u32, access: Access) -> Result<Option<ReadGuard<'_>>> {
     let (pages, id) = (space.pages(), space.page_id(page));
     if let Some(guard) = pages.try_read(id, access) {

@@ -8,14 +8,14 @@ use terrace_tier::memory::lower_tiers::ReadError;
 use terrace_tier::memory::pages::ReadGuard;
 use terrace_tier::memory::pool::Access;
 
-/// Leaves of a tree that is counted whole; of a larger one as many are counted.
+/// A tree of at most this many leaves is counted whole; of a larger one as many are counted.
 const LEAVES: u64 = 256;
 /// Levels above the leaves of a tree whose leaves are counted: in a higher one, what crashes take does not matter.
 const LEVELS_MAX: u8 = 2;
 /// Entries, and how many of them are marked deleted.
 type Counts = (u64, u64);
 
-/// A count by sample is taken if it differs by more than one part of so many.
+/// A count by sample is taken if it differs by more than one part in this number.
 const DIFFERS: u64 = 10;
 
 impl Tree {

@@ -25,7 +25,7 @@ pub enum Step {
     Full,
 }
 
-/// Who makes changes in a run.
+/// The caller that makes changes in a run.
 pub trait Run {
     type Error: From<TreeError>;
 

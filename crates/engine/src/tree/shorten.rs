@@ -1,6 +1,6 @@
-//! Values of which less is needed by now: they are shortened when their leaf is full, before or while it is split.
+//! Values that can be stored shorter by now: they are shortened when their leaf is full, before or while it is split.
 //!
-//! The tree doesn't know what a value means; who opens it may say which are shortened, and how. A value that is shortened means to
+//! The tree doesn't know what a value means; its opener may say which are shortened, and how. A value that is shortened means to
 //! every reader what it did.
 
 use super::Tree;
@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use terrace_tier::memory::mtr::{Mtr, PageNo};
 
-/// A full leaf is written anew, rather than split, if its values give so many bytes back.
+/// A full leaf is rewritten, rather than split, if its values give at least this many bytes back.
 const WORTH: usize = CAPACITY / 5;
 
 /// Makes values shorter.
@@ -24,7 +24,7 @@ pub trait Shorten: Send + Sync {
 impl Tree {
     /// From now on values of full leaves are shortened so.
     pub fn shorten_by(&self, shortener: Arc<dyn Shorten>) {
-        // Of a tree that is in use already it is the same one.
+        // For a tree that is in use already it is the same one.
         let _ = self.shortener.set(shortener);
     }
 
@@ -40,7 +40,7 @@ impl Tree {
             .sum()
     }
 
-    /// Whether shortening makes room for an entry of so many bytes and is worth a new image of the leaf.
+    /// Whether shortening makes room for an entry of `bytes` bytes and is worth a new image of the leaf.
     pub(super) fn shortens(&self, node: Node<'_>, need: usize) -> bool {
         let gain = self.gain(node, 0..node.count());
         let worth = if SHORTENED_AT_ONCE.on() { 1 } else { WORTH };

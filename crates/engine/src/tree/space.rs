@@ -19,9 +19,9 @@
 //! Allocation and free are part of the caller's mini-transaction, so a crash leaves a page either in
 //! use or free. Overflow values take several; see `btree::overflow` for what a crash leaves there.
 //!
-//! An open space keeps nothing in the buffer pool: there may be more open spaces than frames. Who is to change the header brings it into
+//! An open space keeps nothing in the buffer pool: there may be more open spaces than frames. A thread that is to change the header brings it into
 //! memory before the first latch, and keeps it there so long ([`Ready`], [`Homes`]). What is often asked of it is noted in the open space with each
-//! change, so that nobody reads it for that.
+//! change, so that it need not be read for that.
 //!
 //! Latch order: the header after all tree pages, and what `free` says.
 
@@ -157,7 +157,7 @@ pub struct Space {
     places: Mutex<Places, { Mutexes::SpacePages as u8 }>,
     /// Page numbers that are taken for trees under construction, for the checker.
     pub(crate) building: Mutex<Vec<Range<u32>>, { Mutexes::SpacePages as u8 }>,
-    /// Closed by who walks what the pages make up.
+    /// Closed by a walk over the structure.
     still: StructureFreeze,
     noted: Noted,
 }
@@ -233,7 +233,7 @@ impl Space {
         &self.still
     }
 
-    /// For who changes what the space's pages make up; [`Ready`] and [`Homes`] have it. Waits while somebody walks it; no latch is held.
+    /// For changes of the space's structure; [`Ready`] and [`Homes`] have it. Waits while a walk is under way; no latch is held.
     pub fn enter(&self) -> Result<Inside<'_>> {
         self.still.enter(&*self.pages.world().sched)
     }
@@ -310,12 +310,12 @@ impl Space {
     }
     /// The same while `other` goes on: nor any of those that it is still to give out.
     pub fn follow_serials_to_come(&self, other: &Space) -> Result<()> {
-        // More large values than are written while a table is built anew; and a table is built anew fewer times than there are such steps.
+        // More large values than are written while a table is rebuilt; and a table is rebuilt fewer times than there are such steps.
         const TO_COME: u64 = 1 << 40;
         let next = other.header()?.read().page().u64(at::SERIAL).saturating_add(TO_COME);
         self.set_counter(at::SERIAL, Urgency::Normal, |old| old.max(next)).map(drop)
     }
-    /// The space takes the place of `other`, which nobody uses any more: its counters go on from there.
+    /// The space takes the place of `other`, which is not used any more: its counters go on from there.
     pub fn follow_counters(&self, other: &Space) -> Result<()> {
         let of = |field| -> Result<u64> { Ok(other.header()?.read().page().u64(field)) };
         let (auto_increment, row_id) = (of(at::AUTO_INCREMENT)?, of(at::ROW_ID)?);

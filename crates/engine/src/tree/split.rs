@@ -34,7 +34,7 @@ const RUN: usize = CAPACITY / 5;
 const GOES_ALONG: usize = CAPACITY / 32;
 /// Neighbouring cuts that are looked at for a short separator.
 const CUT_WINDOW: usize = 4;
-/// Times that a posting looks for the parent. Each time somebody else has changed it.
+/// Times that a posting searches for the parent. Each time another thread has changed it.
 const POST_TRIES: usize = 1000;
 
 /// What there is to gain in a node that lacks room for an entry.
@@ -328,7 +328,7 @@ impl Tree {
             drop(mtr);
             self.make_room(&parent, level + 1, separator, 4, urgency)?;
         }
-        Ok(()) // somebody else will: the tree is whole as it is
+        Ok(()) // another thread will: the tree is whole as it is
     }
 }
 

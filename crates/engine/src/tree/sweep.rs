@@ -7,7 +7,7 @@ use super::node::Node;
 use super::{Result, Tree};
 use terrace_tier::redo::{Urgency, record_bound};
 
-/// Keys that one mini-transaction removes at the most, and log bytes for them.
+/// The most keys that one mini-transaction removes, and log bytes for them.
 const TOGETHER: usize = 64;
 const LOG: u64 = record_bound(TOGETHER * edit::LOG_OF_REMOVAL);
 

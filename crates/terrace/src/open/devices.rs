@@ -1,6 +1,6 @@
 //! Opens the places that a configuration names: devices, store, clock, threads.
 //!
-//! A profile of `emulate` is put around the devices and the store, and around that who shows what they do, if anybody.
+//! A profile of `emulate` is put around the devices and the store, and around that the observer, if there is one.
 
 use super::Places;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(crate) fn open_to_read(places: &Places) -> Result<OfflinePlaces> {
     open_seen(places, true)
 }
 
-/// As [`open_to_read`], to be changed as well: for who has looked before.
+/// As [`open_to_read`], but writable: for a caller that has inspected the instance before.
 pub(crate) fn open_to_change(places: &Places) -> Result<OfflinePlaces> {
     open_seen(places, false)
 }

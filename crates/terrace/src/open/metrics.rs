@@ -1,8 +1,8 @@
 //! Metrics by HTTP, for Prometheus: `GET /metrics` on a loopback address.
 //!
 //! One thread answers one request after the other, each on a connection of its own. A request has [`REQUEST_MAX`] bytes
-//! and [`PATIENCE`] to come, an answer as long to be taken; then the connection is closed. So whoever is slow keeps
-//! others waiting for seconds at the most, and nothing grows. Anybody on this machine may ask.
+//! and [`PATIENCE`] to come, an answer as long to be taken; then the connection is closed. So a slow client keeps
+//! others waiting for a few seconds at most, and nothing grows. Any process on this machine may ask.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -42,7 +42,7 @@ impl Listener {
                     return;
                 }
                 match stream {
-                    // Whoever hung up needs no answer.
+                    // A client that hung up needs no answer.
                     Ok(stream) => drop(serve(stream, &render)),
                     Err(_) => std::thread::sleep(REST),
                 }

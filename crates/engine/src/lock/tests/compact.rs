@@ -70,7 +70,7 @@ fn compact_sets_hold_what_ordinary_sets_hold() {
                         assert_eq!(set.insert(&key), model.insert(key.clone()), "{key:?}");
                         assert!(set.has(&key));
                     } else {
-                        // One that is there, as a rule.
+                        // An existing one, as a rule.
                         let key = model.range(key.clone()..).next().cloned().unwrap_or(key);
                         assert!(set.has(&key) == model.contains(&key), "{key:?}");
                         assert_eq!(set.remove(&key), model.remove(&key), "{key:?}");

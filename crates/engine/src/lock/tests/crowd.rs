@@ -1,6 +1,6 @@
 //! Twelve threads and all kinds of locks on a few rows: rows read to be changed, rows changed (their writer stands in them), gaps, inserts,
-//! names that must be unique. They give way in circles, lose patience, give back some or all of what they have. Whoever is free to go
-//! on does so: else a long wait ends in an error.
+//! names that must be unique. They are victims of deadlocks, time out, give back some or all of what they have. A session that can
+//! continue does so: otherwise a long wait ends in an error.
 
 use super::*;
 use std::collections::HashSet;

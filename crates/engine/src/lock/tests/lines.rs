@@ -1,4 +1,4 @@
-//! Who of a line is served, and that nobody in it is forgotten.
+//! Which waiter of a line is served, and that no waiter is forgotten.
 
 use super::*;
 use std::sync::Barrier;
@@ -71,7 +71,7 @@ fn the_one_for_whom_most_others_wait_is_served_first() {
     assert_eq!(order(true), [2, 3, 9, 7], "terrace_without = lock-order");
 }
 
-/// Whoever else went first would wait for what it has.
+/// Any other that went first would wait for what it has.
 #[test]
 fn who_has_the_row_to_read_and_wants_to_change_it_is_not_passed() {
     let locks = locks(100);
@@ -132,7 +132,7 @@ fn who_may_give_up_looks_though_another_has_the_row_next() {
     });
 }
 
-/// The turn in which session 2 is served, which is worth nothing, while others come again and again for whom somebody waits.
+/// The turn in which session 2, for which no session waits, is served, while others that are waited for keep arriving.
 fn turn_of_the_poor() -> u64 {
     let locks = locks(1000);
     let turns = std::sync::atomic::AtomicU64::new(0);
@@ -174,7 +174,7 @@ fn turn_of_the_poor() -> u64 {
     turn
 }
 
-/// Who is worth nothing is passed by others that come again and again, and in the end by nobody. On a busy machine it may find the name free that
+/// A waiter for which no session waits is passed by later arrivals, but not forever. On a busy machine it may find the name free that
 /// another was woken for and has not taken yet, but not most times.
 #[test]
 fn nobody_is_passed_for_ever() {
@@ -183,8 +183,8 @@ fn nobody_is_passed_for_ever() {
     assert!(turns[2] >= 16 && turns[4] <= 40, "served in turns {turns:?}");
 }
 
-/// Threads take three of a few names each, by chance, most of them for themselves; they give way in circles, lose patience, are
-/// cancelled, and give single locks back. Whoever is free to go on does so: else a wait of `patience` would end in an error.
+/// Threads take three of a few names each, at random, most of them exclusively; they are victims of deadlocks, time out, are
+/// cancelled, and give single locks back. A session that can continue does so: otherwise a wait of `patience` would end in an error.
 fn crowd(seed: u64, patience: u64) -> std::result::Result<(), String> {
     const THREADS: u64 = 12;
     let locks = locks(10_000);

@@ -17,7 +17,7 @@ fn name(key: u8) -> Vec<u8> {
 
 struct Model {
     seed: u64,
-    /// Who takes locks: the fewer, the more often one is alone in the tree.
+    /// The sessions that take locks: the fewer, the more often one is alone in the tree.
     sessions: u64,
     locks: Locks,
     live: BTreeSet<u8>,
@@ -100,7 +100,7 @@ impl Model {
                 let up = self.random(2) == 0;
                 self.take(session, key, mode, up);
             }
-            // A row of somebody else comes into being: ranges around it are no obstacle, and don't cover it.
+            // A row of another session is inserted: ranges around it are no obstacle, and don't cover it.
             12..=14 if !live => {
                 let inserts = WantedLock { inserts: true, ..WantedLock::EXCLUSIVE };
                 let before = self.locks.held();
@@ -110,7 +110,7 @@ impl Model {
                 self.split += usize::from(self.locks.held() > before);
                 self.live.insert(key);
             }
-            // Who deletes has it for itself, and ended before it is gone.
+            // A transaction that deletes has it exclusively, and ended before it is gone.
             12..=14 if self.held.iter().all(|(at, ..)| *at != key) => _ = self.live.remove(&key),
             15..=16 if self.held.contains(&(key, session, mode)) => self.release(session, key, mode),
             // Gives back what it has locked to read, as a prepared transaction does.
@@ -149,7 +149,7 @@ impl Model {
         }
     }
 
-    /// Who looks from outside sees what is locked: each name once, in the stronger mode, and each range.
+    /// The view from outside shows what is locked: each name once, in the stronger mode, and each range.
     fn check_seen(&self) {
         let mut seen = BTreeSet::new();
         let mut names = BTreeSet::new();
@@ -241,7 +241,7 @@ fn a_scan_of_rows_takes_one_lock_more_than_its_first() {
     }
 }
 
-/// A scan that nobody disturbs goes on in few looks, and what it has locked in the end is the same.
+/// An undisturbed scan continues in few steps, and locks the same in the end.
 #[test]
 fn a_scan_with_gaps_is_one_range_of_rows_and_one_of_gaps() {
     let locks = locks(10);

@@ -1,4 +1,4 @@
-//! What is seen of locks, waits and deadlocks is what there is.
+//! What is shown of locks, waits and deadlocks is true.
 
 use super::*;
 use std::sync::Mutex as StdMutex;
@@ -153,7 +153,7 @@ fn a_deadlock_is_told_with_statements_before_who_gave_way_goes_on() {
     let locks = Arc::new(locks(100));
     let (weak, seen) = (Arc::downgrade(&locks), asked.clone());
     locks.deadlocks.ask(Box::new(move |connection| {
-        // No mutex of the table is held; and whoever gives way still has its lock.
+        // No mutex of the table is held; and the victim still has its lock.
         let locks = weak.upgrade()?;
         seen.lock().unwrap().push((connection, locks.held()));
         Some(format!("statement of {connection}"))
@@ -174,7 +174,7 @@ fn a_deadlock_is_told_with_statements_before_who_gave_way_goes_on() {
     assert_eq!((closed.connection, other.connection), (Some(12), Some(11)));
     assert_eq!(other.statement.as_deref(), Some("statement of 11"));
     assert_eq!(*asked.lock().unwrap(), [(12, 2), (11, 2)]);
-    // The next one takes its place; now the one that closed it. Who wants to be told is told of it.
+    // The next one takes its place; now the one that closed it. The listener is told of it.
     let told = Arc::new(StdMutex::new(Vec::new()));
     let all = told.clone();
     locks.deadlocks.tell(Some(Arc::new(move |one| all.lock().unwrap().push(one.members[0].session))));

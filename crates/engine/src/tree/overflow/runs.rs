@@ -1,6 +1,6 @@
-//! Which pages large values have, as runs of neighbours: so that who frees them need not read them for that.
+//! The pages of large values, as runs of neighbours: so that they can be freed without being read.
 //!
-//! Of each value, in the order in which whoever keeps the list names them, as numbers of variable length: how many runs of neighbouring pages it has,
+//! For each value, in the order of the list that names them, as numbers of variable length: how many runs of neighbouring pages it has,
 //! 0 if that is not known; of each run how far it begins from where the one before ended (the first from the value's first
 //! page; twice the distance, or twice its size less one if it lies before), and how many pages it has beyond one.
 
@@ -13,7 +13,7 @@ fn put(number: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(numbers.bytes());
 }
 
-/// Appends the list, of `most` bytes at the most: a value that does not fit any more is not known. Nothing, if none is.
+/// Appends the list, of at most `most` bytes: the pages of a value that does not fit any more are not known. Nothing, if none are.
 pub fn append<'a>(values: impl ExactSizeIterator<Item = (Large, &'a [u32])>, most: usize, out: &mut Vec<u8>) {
     let (start, mut any, mut left) = (out.len(), false, values.len());
     if left > most {
@@ -22,7 +22,7 @@ pub fn append<'a>(values: impl ExactSizeIterator<Item = (Large, &'a [u32])>, mos
     for (large, pages) in values {
         let before = out.len();
         left -= 1;
-        // Each that follows takes a byte at the least.
+        // Each that follows takes at least a byte.
         let room = start + most - left;
         let is_whole = pages.len() == large.pages() as usize && pages.first() == Some(&large.page);
         if is_whole && append_one(pages, room, out) {
@@ -40,7 +40,7 @@ pub fn append<'a>(values: impl ExactSizeIterator<Item = (Large, &'a [u32])>, mos
 /// False: they would end behind `room`.
 fn append_one(pages: &[u32], room: usize, out: &mut Vec<u8>) -> bool {
     let runs = || pages.chunk_by(|one, next| one.checked_add(1) == Some(*next));
-    // Each takes two bytes at the least.
+    // Each takes at least two bytes.
     let count = runs().take(room).count();
     put(count as u64, out);
     if out.len() + 2 * count > room {

@@ -1,8 +1,8 @@
 //! What the checkers of all spaces share: getting at pages, the header, the free pages, and what is left over.
 //!
-//! Each page of a space must be met once: as part of its structure or as a free one. Pages that are met
-//! by nobody are leaked: nothing is wrong with what can be read, but their room is lost. When part of the
-//! structure could not be followed, what hangs below it was not met either; then nothing is said to be leaked.
+//! Each page of a space must be met once: as part of its structure or as a free one. Pages that are not
+//! met are leaked: nothing is wrong with what can be read, but their room is lost. When part of the
+//! structure could not be followed, what hangs below it was not met either; then no leak is reported.
 
 use super::{HEADER_PAGE, at, bits};
 use hashbrown::HashMap;
@@ -20,7 +20,7 @@ use terrace_tier::page::{BLOCK_PAGES, PAGE_SIZE, PageId, PageKind, PageRef, Spac
 pub enum NoPage {
     /// It is damaged or lost, and that has been said.
     Reported,
-    /// It is where nobody can look now: that says nothing about it.
+    /// It is in a tier that cannot be read now: that says nothing about it.
     OutOfReach,
     /// Neither the map nor the log knows it.
     Unwritten,
@@ -279,7 +279,7 @@ impl<'s> SpaceCheck<'s> {
 
     /// The pages that nothing led to are shown to `each`, which says what is wrong with one. Call it last.
     ///
-    /// Of a build in bulk that a crash has cut there are numbers that were taken for pages which were never written. No page is lost
+    /// A bulk build that a crash has cut leaves numbers that were taken for pages which were never written. No page is lost
     /// with them, as long as all that leads anywhere could be followed.
     pub fn the_rest(&mut self, mut each: impl FnMut(PageRef<'_>) -> Option<&'static str>) {
         let was_incomplete = self.incomplete;

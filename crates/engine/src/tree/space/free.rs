@@ -1,14 +1,14 @@
 //! Taking pages and giving them back.
 //!
-//! What is free is said by bits (`bits`) and by nothing else: a page that is taken is made anew, whatever it was, and need not be read for that;
-//! one that is given back is left as it is, unless a traversal may still be on its way to it ([`Space::free`]). So who comes
+//! Free pages are those with their bit set (`bits`): a page that is taken is created anew, whatever it was, and need not be read for that;
+//! one that is given back is left as it is, unless a traversal may still be on its way to it ([`Space::free`]). So a traversal that comes
 //! to a free page by an old name finds what it was, or that no tier has it any more.
 //!
 //! Which: single pages fill the first hole. Pages of large values come from the emptiest block ([`Space::ready_together`]), one block after
 //! another: what is written together lies together, sinks together, and a block that sinks has little old in it. As long as no block is empty
 //! enough they are new ones, which lie together by themselves.
 //!
-//! Latches: the header, then homes in the order of their numbers, then the page that is taken, which may have been a tree's: whoever
+//! Latches: the header, then homes in the order of their numbers, then the page that is taken, which may have been a tree's: a traversal that
 //! still comes to it finds it free and waits for nothing while holding it.
 
 use super::structure_freeze::Inside;
@@ -26,12 +26,12 @@ use terrace_tier::redo::Urgency;
 
 /// Frames that an allocation may take beside the page's own: for the home of a new group.
 pub const ALLOCATION_FRAMES: usize = 1;
-/// Free pages of a block that large values are put into: half of it; where a quarter of the space is free, which it is to become no more than, so few.
+/// Free pages of a block that large values are put into: half of it; where a quarter of the space, its intended maximum, is free, this number.
 const EMPTY: u32 = BLOCK_PAGES / 2;
 const EMPTY_MIN: u32 = BLOCK_PAGES / 8;
-/// Blocks are looked at again when so many more pages are free.
+/// Blocks are searched again when this many more pages are free.
 const LOOK_AGAIN: u32 = 32;
-/// Free pages that are on their way into memory or out when one is taken: after so many a new number is taken.
+/// Free pages that are on their way into memory or out when one is taken: after this many a new number is taken.
 const BUSY_MAX: usize = 16;
 /// A home that could not be had at once is asked for again after so long.
 const HOME_AGAIN: Nanos = 50_000_000;
@@ -50,11 +50,11 @@ pub(super) struct Places {
     not_before: Nanos,
     /// The block that pages of large values come from now.
     filling: Option<u32>,
-    /// No block was empty enough when so many pages were free.
+    /// No block was empty enough when this many pages were free.
     none_with: Option<u32>,
 }
 
-/// Where single pages are looked for: from a block on, in these homes beside the header, of so many that are in memory.
+/// Where single pages are searched for: from a block on, in these homes beside the header, and how many homes were in memory.
 struct FreePageSearch {
     lowest: u32,
     loaded: usize,
@@ -62,7 +62,7 @@ struct FreePageSearch {
 }
 
 impl Places {
-    /// Of a space whose header this is.
+    /// For the space that has this header.
     pub(super) fn of(header: PageRef<'_>) -> Places {
         Places { known: bits::count(header, HEADER_PAGE), ..Places::default() }
     }
@@ -83,8 +83,8 @@ impl Homes<'_> {
 }
 
 impl Space {
-    /// For `count` pages to be allocated: if what is free by the homes in memory does not do, one more is brought in, if it is near. One that
-    /// is far is asked for, and nobody waits for it; new numbers are taken meanwhile. So a space of any size costs an allocation one read at
+    /// For `count` pages to be allocated: if the free pages in the homes in memory do not suffice, one more home is read, if it is near. One that
+    /// is far is requested, but not waited for; new numbers are taken meanwhile. So a space of any size costs an allocation one read at
     /// most. May do I/O and wait; no latch is held.
     fn load_next_home(&self, count: usize, together: bool) -> Result<()> {
         let SpaceCounts { pages, free, .. } = self.counts();
@@ -214,7 +214,7 @@ impl Space {
         }
     }
 
-    /// Whether so many pages can be allocated in a row. For whoever cannot stop between them.
+    /// Whether `count` pages can be allocated in a row. For callers that cannot stop between them.
     pub fn can_allocate(&self, mtr: &Mtr<'_>, header: PageNo, count: u32) -> Result<()> {
         let next = mtr.page(header).u32(at::NEXT);
         let end = next.saturating_add(count);
@@ -289,7 +289,7 @@ impl Space {
         Ok(mtr.create(self.page_id(number), kind, level))
     }
 
-    /// The first free page that no traversal can be on its way to, latched and made anew; if there is one.
+    /// The first free page that no traversal can be on its way to, latched and created anew; if there is one.
     fn take_first(
         &self,
         mtr: &mut Mtr<'_>,
@@ -421,7 +421,7 @@ impl Space {
         pin.map(|pin| mtr.write_pinned(&pin))
     }
 
-    /// There is nothing to be found before this block, by who knew of so many homes. The header is latched.
+    /// No free page is before this block, as far as `homes` homes show. The header is latched.
     fn look_from(&self, block: u32, loaded: usize) {
         let mut places = self.places.lock();
         if places.loaded == loaded {
@@ -483,7 +483,7 @@ fn let_go(mtr: &mut Mtr<'_>, header: PageNo, home: PageNo) {
     }
 }
 
-/// The blocks from `lowest` on that have pages with bits in this home, of a space of so many pages.
+/// The blocks from `lowest` on that have pages with bits in this home, in a space of `pages` pages.
 fn blocks(home: u32, lowest: u32, pages: u32) -> Range<u32> {
     let span = bits::span(home);
     let end = span.end.min(pages).div_ceil(BLOCK_PAGES);

@@ -1,7 +1,7 @@
-//! Runs of page numbers for who builds many pages at a time that nothing leads to yet: taken at once, and what is
-//! unused or was in vain given back.
+//! Runs of page numbers for builds of many pages that nothing leads to yet: taken at once, and given back if
+//! they are unused or the build fails.
 //!
-//! A run belongs to who took it until its pages are part of a structure. What a crash leaves is the taker's to know:
+//! A run belongs to its taker until its pages are part of a structure. What a crash leaves is the taker's to know:
 //! `note` is called in each mini-transaction that changes how much of the run is taken.
 //!
 //! Pages that are freed keep no slot (`terrace_tier::volume::flush`, `forget`): a build writes each page once, past the log or as one record that
@@ -19,7 +19,7 @@ use terrace_tier::redo::Urgency;
 /// Pages that one mini-transaction frees.
 const BATCH: u32 = 16;
 
-/// Takes so many numbers that no page ever had, and returns the first. `note` adds at most `log` bytes.
+/// Takes `count` numbers that no page ever had, and returns the first. `note` adds at most `log` bytes.
 pub fn take(
     space: &Space,
     count: u32,

@@ -1,8 +1,8 @@
-//! Keeps the structure of a space still for who walks it.
+//! Freezes the structure of a space for a walk over it.
 //!
-//! Who takes pages or gives them back is inside from before the first latch until the mini-transaction is committed ([`StructureFreeze::enter`]).
-//! A walk that nobody was inside of has seen one structure ([`StructureFreeze::stamp`]); where changes don't stop, [`StructureFreeze::close`] waits for
-//! those inside and keeps others out. They wait with no latch held, so whoever reads or changes entries in place goes on, and the walk
+//! A thread that takes pages or gives them back is inside from before the first latch until the mini-transaction is committed ([`StructureFreeze::enter`]).
+//! A walk during which no thread was inside has seen one structure ([`StructureFreeze::stamp`]); where changes don't stop, [`StructureFreeze::close`] waits for
+//! those inside and keeps others out. They wait with no latch held, so readers and changes of entries in place continue, and the walk
 //! finds every page; what only tidies up is put off instead.
 //!
 //! A thread that has closed it is let in itself: in the simulation background workers run inside the waits of others, so
@@ -32,13 +32,13 @@ struct FrozenBy {
     moved: Event,
 }
 
-/// Changes the structure as long as it lives. Nobody enters twice: who has closed it waits for the first to leave.
+/// Changes the structure as long as it lives. No thread enters twice: one that closes it waits for the first to leave.
 pub struct Inside<'s>(&'s StructureFreeze);
 
 /// Nobody else's change begins as long as it lives.
 pub struct Closed<'s>(&'s StructureFreeze, Arc<FrozenBy>);
 
-/// What had begun and not ended when somebody looked.
+/// Changes that had begun and not ended at that moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stamp {
     inside: u32,

@@ -56,7 +56,7 @@ fn pages_are_numbered_upward_and_freed_ones_used_first() {
     assert_eq!(space.counts(), SpaceCounts { pages: 6, free: 0, rows: 0 });
 }
 
-/// What a page was is nobody's business any more.
+/// What a page was is not needed any more.
 #[test]
 fn a_free_page_is_used_without_being_read() {
     let (pages, below, log) = testing::pages(200);
@@ -104,7 +104,7 @@ fn a_group_begins_with_its_bits() {
     assert_eq!([take(&space), take(&space), take(&space)], [first, next + 1, next + 2]);
 }
 
-/// A space of so many groups with a free page after each home, and page 2; all that is below memory.
+/// A space of `groups` groups with a free page after each home, and page 2; all of it below memory.
 fn with_groups(groups: u32) -> (Arc<testing::MemoryBelow>, Arc<testing::MemoryLog>) {
     let (pages, below, log) = testing::pages(200);
     create(&pages, SPACE, Content::Nothing, Urgency::Normal).unwrap();
@@ -209,7 +209,7 @@ fn take_together(space: &Space, count: usize) -> Vec<u32> {
     pages
 }
 
-/// Pages that nobody has in memory, nor ever wrote.
+/// Pages that were never in memory nor written.
 fn take_and_free(space: &Space, free: &[Range<u32>]) {
     let next = space.counts().pages;
     let end = free.iter().map(|run| run.end).max().unwrap().max(next);

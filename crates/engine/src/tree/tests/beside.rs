@@ -138,7 +138,7 @@ fn large_values_come_back_and_their_pages_are_used_anew() {
         for len in [0, 1, PAYLOAD - 1, PAYLOAD, PAYLOAD + 1, 4 * PAYLOAD, 1_000_000] {
             let value: Vec<u8> = (0..len).map(|i| (i / 7) as u8 ^ round).collect();
             let placed = overflow::write(space, &value, ValueLogging::Logged, Urgency::Normal).unwrap();
-            // Who wrote it knows where its pages are.
+            // The writer knows where its pages are.
             let (mut page, mut met) = (placed.large.page, Vec::new());
             while page != 0 {
                 met.push(page);

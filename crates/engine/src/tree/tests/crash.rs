@@ -20,7 +20,7 @@ fn recovered(images: &Images) -> World {
 }
 
 /// Random puts and removes with wide entries, so that structure changes are frequent. Returns, for each, the
-/// end of the log after it, the key, and the value that is there from then on.
+/// end of the log after it, the key, and its value from then on.
 fn history(w: &World, seed: u64) -> Vec<(Glsn, Vec<u8>, Option<Vec<u8>>)> {
     let mut dice = Dice(seed);
     let mut history = Vec::new();

@@ -1,4 +1,4 @@
-//! A structure change held between its two steps holds up nobody.
+//! A structure change held between its two steps blocks no other thread.
 
 use super::*;
 use parking_lot::Mutex;

@@ -17,7 +17,7 @@ fn ascending_inserts_leave_full_leaves() {
     assert!(fill > node::CAPACITY as u64 * 90 / 100, "leaves are filled to {fill} bytes");
 }
 
-/// Whoever came by a page that its parent did not lead to may be late to say so: others have said it, and cut the parent there since.
+/// A traversal that came by a page without a parent entry may be late to post it: others have posted it, and cut the parent there since.
 #[test]
 fn a_split_that_is_posted_late_is_posted_once() {
     let w = world(8000);
