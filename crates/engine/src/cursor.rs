@@ -52,7 +52,7 @@ pub enum RowLock {
 enum EntryVisibility {
     Seen,
     Nothing,
-    /// Something, but somebody else has locked it.
+    /// Something, but another session has locked it.
     Skipped,
 }
 
@@ -63,7 +63,7 @@ const KEPT_MAX: usize = 1 << 16;
 #[derive(Default)]
 pub struct Buffers {
     tree: tree::Buffers,
-    /// Of the cursor that reads rows of entries.
+    /// State of the cursor that reads the rows of entries.
     rows: tree::Buffers,
     prefix: Vec<u8>,
     key: Vec<u8>,
@@ -93,7 +93,7 @@ pub struct Cursor {
     prefix: Vec<u8>,
     /// The row is as the tree's cursor has it: its key and value are read there, not copied.
     in_place: bool,
-    /// Who reads, for as long as a batch is handed over; None outside of one.
+    /// The reader, for as long as a batch is handed over; None outside of one.
     reader: Option<Reader>,
     key: Vec<u8>,
     /// The value seen, with its head.
@@ -101,14 +101,14 @@ pub struct Cursor {
     /// The row or the extra bytes.
     rest: Vec<u8>,
     primary_at: usize,
-    /// Of a large row so many bytes are read, and of one with parts those that are wanted.
+    /// The number of bytes that are read of a large row, and the parts that are wanted of one with parts.
     enough: usize,
     parts: Option<Box<PartFilter>>,
     /// Where parts are missing in the row that was read last.
     holes: Vec<Hole>,
     /// Rows that others have locked are left out instead of waited for.
     skips_locked: bool,
-    /// Of a row that somebody else has locked, the committed version is returned, not locked.
+    /// If another session has locked a row, its committed version is returned, not locked.
     wants_semi: bool,
     /// The row at hand is such a version.
     semi: bool,
@@ -132,7 +132,7 @@ pub struct Cursor {
     entries_only: bool,
     /// The entry at hand is locked, and its row not yet.
     row_open: bool,
-    /// Rows may be locked before they are asked for (`ahead`), and so many that follow the one at hand are.
+    /// Rows may be locked before they are asked for (`ahead`), and this many that follow the one at hand are.
     locks_ahead: bool,
     ahead_end: Vec<u8>,
     ahead: usize,
@@ -151,7 +151,7 @@ impl Cursor {
         place: &mut Option<Cursor>,
     ) -> Result<()> {
         assert!(place.is_none(), "a cursor is made in an empty place");
-        // Who locks sees the latest rows, unless it is not to lock what its view does not see: none of these rows tells when it changed.
+        // A locking reader sees the latest rows, unless it is not to lock what its view does not see: none of these rows tells when it changed.
         let view = if lock == Lock::None { txn.view() } else { txn.strict_view() };
         if view.is_some_and(|view| !table.is_usable(index, view)) {
             return Err(Error::Changed(format!("table {}", table.name())));
@@ -231,8 +231,8 @@ impl Cursor {
         self.skips_locked = true;
     }
 
-    /// From now on, or no longer, a row that somebody else has locked is returned as it was last committed, and not locked: who
-    /// doesn't want that version needn't wait for the row. For cursors over rows that lock no gaps; others wait as ever.
+    /// From now on, or no longer, a row that another session has locked is returned as it was last committed, and not locked: a reader
+    /// that doesn't want that version needn't wait for the row. For cursors over rows that lock no gaps; others wait as ever.
     pub fn set_semi_consistent(&mut self, on: bool) {
         self.wants_semi = on;
     }
@@ -290,7 +290,7 @@ impl Cursor {
         self.cursor.set_end(end);
     }
 
-    /// From now on, of a row that its leaf has no room for only the first `bytes` bytes are read; None: all. Rows that are in
+    /// From now on only the first `bytes` bytes are read of a row that is not in its leaf; None: all. Rows in
     /// their leaf are whole as ever.
     pub fn set_enough(&mut self, bytes: Option<usize>) {
         self.enough = bytes.unwrap_or(usize::MAX);
@@ -404,7 +404,7 @@ impl Cursor {
 
     /// Reads the row that the entry belongs to.
     ///
-    /// False: who reads without a view has met an entry whose row has gone since.
+    /// False: a reader without a view has met an entry whose row has gone since.
     pub fn row(&mut self, out: &mut Vec<u8>) -> Result<bool> {
         if self.index == 0 {
             out.clear();

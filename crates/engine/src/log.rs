@@ -2,16 +2,16 @@
 //!
 //! One stream of positions (GLSN), several rings of blocks. A mini-transaction takes one gapless range of
 //! GLSNs while it holds its latches (`order`); each of its records goes to the partition of its page
-//! (`partition`; CloudJump §4.1.1), and waits there until somebody needs it durable: he writes for all
+//! (`partition`; CloudJump §4.1.1), and waits there until a thread needs it durable: that thread writes for all
 //! (`writer`, group commit). The **horizon** is the end of the gapless durable prefix over all
 //! partitions; only it releases commits and lets pages be written.
 //!
 //! A position is *appended* when its range was given out, *durable* when the horizon has passed it.
-//! Between them it is *written* when the operating system has it: enough for who only wants it to survive the end of the process.
+//! Between them it is *written* when the operating system has it: enough for a commit that only has to survive the end of the process.
 //! Appended always lies on the end of a range. Above durable a crash may keep any part; recovery
 //! keeps the gapless prefix up to the end of a range (`recovery`).
 //!
-//! **Room** (`space`): blocks are reserved before the first latch; a ring cannot overflow. Who finds no room
+//! **Room** (`space`): blocks are reserved before the first latch; a ring cannot overflow. A thread that finds no room
 //! wakes the checkpoint and waits, bounded.
 //!
 //! A failed write or sync **poisons** the log: nothing after it is acknowledged, nothing retries it.
@@ -91,7 +91,7 @@ pub struct LogSetup {
     pub checkpoint: Glsn,
     /// The first GLSN to give out.
     pub next: Glsn,
-    /// How long a reservation waits for room at the most.
+    /// The longest that a reservation waits for room.
     pub room_wait_max: Nanos,
     /// Bytes of records that may wait to be written before a reservation writes them itself.
     pub waiting_max: usize,
@@ -120,14 +120,14 @@ pub struct Log {
     /// Room became free, or the log is poisoned.
     room_freed: Event,
     room_waiters: AtomicU64,
-    /// For the checkpoint worker: the ring is half full, or somebody asks.
+    /// For the checkpoint worker: the ring is half full, or a thread asks.
     pub checkpoint_wanted: Arc<Event>,
     /// Enough waits to be written without being asked for: for the background writer.
     pub much_waits: Arc<Event>,
     checkpoint_asked: AtomicBool,
     /// The checkpoint worker rests until something is appended.
     at_rest: AtomicBool,
-    /// Who wants to be called when the log is durable to a place.
+    /// Callers to be told when the log is durable to a place.
     promises: Mutex<Vec<(Glsn, Promise)>, { Mutexes::LogPromises as u8 }>,
     poisoned: Mutex<Option<String>, { Mutexes::LogOrder as u8 }>,
     is_poisoned: AtomicBool,
@@ -203,7 +203,7 @@ impl Log {
         self.much_waits.notify();
     }
 
-    /// Makes the log durable as far as somebody wants to be told, and tells. False if nobody does.
+    /// Makes the log durable as far as a caller wants to be told, and tells. False if none does.
     pub fn keep_promises(&self) -> bool {
         let promises = std::mem::take(&mut *self.promises.lock());
         let Some(upto) = promises.iter().map(|(upto, _)| *upto).max() else { return false };
@@ -249,7 +249,7 @@ impl Log {
         order.room.wants_checkpoint(order.used())
     }
 
-    /// Whether room is so short, or somebody waits for it, that pages are flushed whatever limits tables have.
+    /// Whether room is so short, or a thread waits for it, that pages are flushed whatever limits tables have.
     pub fn needs_checkpoint(&self) -> bool {
         let order = self.order.lock();
         order.room.needs_checkpoint(order.used()) || self.room_waiters.load(Ordering::SeqCst) > 0
@@ -261,7 +261,7 @@ impl Log {
         order.room.pressure(order.used())
     }
 
-    /// The checkpoint worker looks now: who comes later asks anew.
+    /// The checkpoint worker looks now: later requests are new ones.
     pub fn checkpoint_heard(&self) {
         self.checkpoint_asked.store(false, Ordering::SeqCst);
     }
@@ -323,7 +323,7 @@ impl Log {
         Some(verdict)
     }
 
-    /// Whether half of the memory for records that wait to be written is taken: whoever must not wait stops here, so that what undoes its
+    /// Whether half of the memory for records that wait to be written is taken: a caller that must not wait stops here, so that what undoes its
     /// change has room without writing the log itself.
     pub(crate) fn is_behind(&self) -> bool {
         let behind = self.order.lock().waiting > self.waiting_max / 2;

@@ -1,4 +1,4 @@
-//! What a tree's value holds besides the user's bytes: who touched it last, and where its past is.
+//! What a tree's value holds besides the user's bytes: the transaction that changed it last, and where its older version is.
 //!
 //! Rows (primary tree): `flags u8 · transaction id 6 bytes · roll pointer u64 · row`, where the row is the
 //! bytes themselves or, with [`LARGE`], the reference to a large value, or, with [`APART`], what is left of the row and the references to
@@ -8,7 +8,7 @@
 //! extra bytes`. An entry has its own past, as a row has; so a reader of a secondary tree needs no
 //! look at the primary (see `docs/decisions`).
 //!
-//! A head that everybody sees, and that nobody asks more of, is written as its flags alone, with [`SHORT`]: those of entries once their leaf
+//! A head that is visible to every view, and has no other use, is written as its flags alone, with [`SHORT`]: those of entries once their leaf
 //! is full ([`Shortener`]), and those that an index is built of. Rows, which are changed where they are, keep theirs whole.
 
 pub mod off_page;
@@ -95,7 +95,7 @@ pub fn old_value(rest: &[u8]) -> Vec<u8> {
     [&[SHORT][..], rest].concat()
 }
 
-/// Shortens the heads of entries that were there before every view, in the order of [`crate::txn::ids::Ids`].
+/// Shortens the heads of entries that are older than every view, in the order of [`crate::txn::ids::Ids`].
 pub struct Shortener {
     /// Transactions below this are seen by every view.
     seen: Arc<AtomicU64>,

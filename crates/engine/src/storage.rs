@@ -288,7 +288,7 @@ impl Storage {
         })
     }
 
-    /// How pages of each space are compressed in objects; nobody reads it where there is no store.
+    /// How pages of each space are compressed in objects; not read where there is no store.
     pub fn codecs(&self) -> Arc<Codecs> {
         match &self.cold {
             Some(cold) => cold.objects.codecs.clone(),
@@ -456,7 +456,7 @@ pub(crate) struct StartState {
     pub cut: cut::LogCut,
 }
 
-/// A map that leads to images of the past would show them as if they were today's: their slots may have been given to nobody since.
+/// A map that leads to images of the past would show them as if they were today's: their slots may not have been given away since.
 const MAP_OF_ANOTHER_TIME: &str = "the map is not the one that the superblock speaks of: `map` or `superblock` was put back from a copy of \
                                    another time, or writes to one were lost; put back all files of one copy";
 
@@ -535,7 +535,7 @@ fn load_map(volume: &dyn Disk) -> Result<home::Loading, Error> {
 
 /// How long a close waits for a checkpoint that does not move, in nanoseconds.
 const CLOSE_PATIENCE: Nanos = 20_000_000_000;
-/// How long closing goes on deleting objects that nobody needs. What is left the next start's scrub finds.
+/// How long closing goes on deleting objects that are not needed. What is left the next start's scrub finds.
 const DELETE_PATIENCE: Nanos = 2_000_000_000;
 
 /// As long for one who asked for a checkpoint.

@@ -62,7 +62,7 @@ const TRANSACTION_MAX: u64 = 1 << 48;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
-    /// Of what it was read from, until the next epoch begins.
+    /// The version that it was read from, until the next epoch begins.
     pub version: u32,
     pub instance: u128,
     pub lineage: u128,
@@ -82,11 +82,11 @@ pub struct Superblock {
     pub starts: Vec<u64>,
     /// Which epoch owns the log from which GLSN on, ascending.
     pub history: Vec<(u32, Glsn)>,
-    /// Which writers of this volume the object store may name: who took it last, as known, and who meant to since.
+    /// The writers of this volume that the object store may name: the one that took it last, as known, and those that meant to since.
     pub takers: Vec<Taker>,
     /// LSN of the newest map page that is known to be in its home: the map of a start must come so far.
     pub map_newest: Glsn,
-    /// Of the map that a clean close left, none else.
+    /// The digest of the map that a clean close left; none otherwise.
     pub map_digest: Option<NonZeroU32>,
 }
 
@@ -148,7 +148,7 @@ impl Superblock {
         )))
     }
 
-    /// The takers; of a volume that took its store before they were kept, whoever it was up to its epoch.
+    /// The takers; for a volume that took its store before they were kept, every writer up to its epoch.
     pub fn known_takers(&self) -> Vec<Taker> {
         match &self.takers[..] {
             [] if self.has_store => vec![Taker { epoch: self.epoch, nonce: 0, mark: 0 }],

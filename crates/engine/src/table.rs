@@ -30,7 +30,7 @@ pub struct IndexDef {
     pub unique: bool,
 }
 
-/// Row ids are taken from the header so many at a time.
+/// Row ids are taken from the header this many at a time.
 const ROW_IDS: u64 = 1024;
 
 pub struct Table {
@@ -120,7 +120,7 @@ impl Table {
     pub(crate) fn set_name(&self, name: &str) {
         *self.name.write() = name.to_string();
     }
-    /// As it was made; of the properties see `Table::properties`.
+    /// As it was made; for the properties see `Table::properties`.
     pub fn def(&self) -> &TableDef {
         &self.def
     }
@@ -155,19 +155,19 @@ impl Table {
         self.built.get(index).is_none_or(|built| built.load(Ordering::Acquire) <= view)
     }
 
-    /// From now on `watch` is told the keys of rows that change; None: nobody is.
+    /// From now on `watch` is told the keys of rows that change; None: no watch any more.
     pub(crate) fn set_watch(&self, watch: Option<Arc<Watch>>) {
         let mut place = self.watch.write();
         self.is_watched.store(watch.is_some(), Ordering::Release);
         *place = watch;
     }
-    /// Who is told the keys of rows that change.
+    /// The watch that is told the keys of rows that change.
     #[inline]
     pub(crate) fn watch(&self) -> Option<Arc<Watch>> {
         if self.is_watched.load(Ordering::Acquire) { self.watch.read().clone() } else { None }
     }
 
-    /// None: somebody else has it. It is never waited for.
+    /// None: another session has it. It is never waited for.
     pub(crate) fn take_turn_to_fill(&self) -> Option<TurnToFill<'_>> {
         (!self.is_filled.swap(true, Ordering::AcqRel)).then(|| TurnToFill(&self.is_filled))
     }
@@ -175,7 +175,7 @@ impl Table {
     pub(crate) fn trees(&self) -> Arc<[Arc<Tree>]> {
         self.trees.read().clone()
     }
-    /// Nobody holds a tree of the table. True for as long as nobody else holds the table.
+    /// No tree of the table is held. Stays true as long as the caller is the table's only holder.
     pub(crate) fn is_idle(&self) -> bool {
         let trees = self.trees.read();
         Arc::strong_count(&trees) == 1 && trees.iter().all(|tree| Arc::strong_count(tree) == 1)
@@ -218,7 +218,7 @@ impl Table {
         let _one = lock_unless_cancelled(&self.counter).ok_or(Error::Cancelled)?;
         Ok(self.tree(0)?.space().raise_auto_increment(next)?)
     }
-    /// Sets the counter, down as well; nobody else uses the table. Returns what it was.
+    /// Sets the counter, down as well; no other session uses the table. Returns what it was.
     pub fn set_auto_increment(&self, next: u64) -> Result<u64> {
         let _one = lock_unless_cancelled(&self.counter).ok_or(Error::Cancelled)?;
         let space = self.tree(0)?;
@@ -226,7 +226,7 @@ impl Table {
         space.space().set_auto_increment(next)?;
         Ok(was)
     }
-    /// Sets the counter to `next` if it is `expected`. False: somebody else took from it.
+    /// Sets the counter to `next` if it is `expected`. False: another session took from it.
     pub fn take_auto_increment(&self, expected: u64, next: u64) -> Result<bool> {
         let _one = lock_unless_cancelled(&self.counter).ok_or(Error::Cancelled)?;
         let space = self.tree(0)?;

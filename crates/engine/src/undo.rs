@@ -3,8 +3,8 @@
 //! Undo records stand in **streams**. A stream is a chain of undo pages in the space `UNDO`, used by one
 //! transaction at a time; the next transaction that takes the stream goes on behind the last one. A
 //! transaction's records follow its `Begin` record, which also holds its state. The directory (page 1
-//! of the space) names each stream's oldest page and where in it the oldest record is that somebody
-//! may need.
+//! of the space) names each stream's oldest page and where in it the oldest record is that may still
+//! be needed.
 //!
 //! A record is written in the mini-transaction of the change that it undoes. Undoing it takes it off
 //! the stream's end, again in one mini-transaction with the change. So what stands in a stream

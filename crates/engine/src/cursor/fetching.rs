@@ -48,7 +48,7 @@ impl Fetching {
         self.entries = self.entries.wrapping_add(1);
     }
 
-    /// How many entries are to be copied at a time for a reader that is going to ask for `wanted`; 0: it doesn't know.
+    /// How many entries are to be copied at a time for a reader that is going to ask for `entries`; 0: it doesn't know.
     pub fn expected(&self, entries: usize) -> usize {
         // A reader of one or two looks them up.
         if self.goes_on > 0 && entries > 2 { entries.max(4 * AHEAD) } else { entries }

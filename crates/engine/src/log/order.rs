@@ -1,4 +1,4 @@
-//! The order of the log: who has which GLSNs, and how far everything is durable.
+//! The order of the log: which GLSNs belong to which record, and how far everything is durable.
 //!
 //! Ranges are given out under one short lock and their records go to their partitions' buffers under
 //! the same lock, in GLSN order. So in each partition GLSNs ascend, and the **horizon** — the end of
@@ -17,7 +17,7 @@ pub(super) struct Order {
     pub next: Glsn,
     pub rings: Vec<Ring>,
     pub room: LogSpace,
-    /// Bytes of records that nobody has taken to be written.
+    /// Bytes of records that no writer has taken yet.
     pub waiting: usize,
     /// Writes that were begun, and where the log ended at the last beginning.
     begun: u64,
@@ -61,7 +61,7 @@ impl Order {
         taken
     }
 
-    /// Whose turn somebody waits for who needs all below `upto`: that of the writes begun, or of the next.
+    /// The write for which a thread waits that needs all below `upto`: one that has begun, or the next.
     pub fn turn(&self, upto: Glsn) -> u64 {
         if upto <= self.begun_at { self.begun } else { self.next_turn() }
     }
@@ -76,7 +76,7 @@ impl Order {
         self.rings.iter().filter_map(Ring::first_undurable).min().unwrap_or(self.next)
     }
 
-    /// Everything below is with the operating system, at the least.
+    /// Everything below is at least with the operating system.
     pub fn written(&self) -> Glsn {
         self.rings.iter().filter_map(Ring::first_unwritten).min().unwrap_or(self.next)
     }

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use terrace_io::AlignedBuf;
 use terrace_tier::page::Glsn;
 
-/// Buffers of up to so many bytes are kept for the next write.
+/// Buffers of up to this many bytes are kept for the next write.
 const KEPT: usize = 1 << 20;
 
 /// Neighbouring blocks of the ring that are freed together.
@@ -40,7 +40,7 @@ pub(super) struct Taken {
     pub records: Vec<u8>,
     /// What the write before formed its blocks in, if it was kept.
     pub image: Option<AlignedBuf>,
-    /// Where the first record begins: 0, but for a planted bug.
+    /// Where the first record begins: 0, except with a planted bug.
     pub begin: usize,
     /// Where the partition's record before that one ended.
     pub after: Glsn,
@@ -124,7 +124,7 @@ impl Ring {
         self.oldest_undurable().map(|mark| mark.first).or(self.first_waiting())
     }
 
-    /// Every range below it has its records of this partition with the operating system, at the least. None: as above.
+    /// Every range below it has its records of this partition at least with the operating system. None: as above.
     pub fn first_unwritten(&self) -> Option<Glsn> {
         self.in_flight.map(|mark| mark.first).or(self.first_waiting())
     }
@@ -133,7 +133,7 @@ impl Ring {
         (!self.waiting.is_empty()).then_some(self.waiting_first)
     }
 
-    /// Of the writes that are not on the device. They are synced in their order.
+    /// Writes that are not on the device. They are synced in their order.
     fn oldest_undurable(&self) -> Option<Mark> {
         self.syncing.or(self.unsynced).or(self.in_flight)
     }

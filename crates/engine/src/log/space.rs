@@ -14,13 +14,13 @@
 use super::block::blocks_for;
 use terrace_tier::redo::Urgency;
 
-/// One block in so many is kept from new work.
+/// One block in this many is kept from new work.
 const KEPT_FROM_NEW: u64 = 6;
-/// One block in so many is kept for those who free space.
+/// One block in this many is kept for work that frees space.
 const KEPT_FOR_CHECKPOINT: u64 = 16;
-/// A checkpoint is wanted when one block in so many is in use.
+/// A checkpoint is wanted when one block in this many is in use.
 const CHECKPOINT_AT: u64 = 2;
-/// Room is needed when so many blocks of a hundred are in use: new work goes on a little longer.
+/// Room is needed when this many blocks in a hundred are in use: new work goes on a little longer.
 const NEEDED_AT: u64 = 75;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,7 +67,7 @@ impl LogSpace {
         (used + self.reserved) * CHECKPOINT_AT > self.blocks
     }
 
-    /// Whether no limit of anybody's may hold the checkpoint back.
+    /// Whether no table's limit may hold the checkpoint back.
     pub fn needs_checkpoint(&self, used: u64) -> bool {
         (used + self.reserved) * 100 > self.blocks * NEEDED_AT
     }

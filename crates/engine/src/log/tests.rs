@@ -111,7 +111,7 @@ fn a_record_that_nobody_writes_makes_no_sense() {
     );
     for bytes in [
         &[8, 0x90, 0, 3, 5][..],                       // a number that is longer than it needs
-        &[9, 0, 16, 3, 5],                             // a gap of 0 that is there
+        &[9, 0, 16, 3, 5],                             // a gap of 0
         &[10, 11, 16, 3, 5],                           // begins before any position
         &[8, 0xFF, 0xFF, 0xFF, 0xFF, 0x1F, 3, 5],      // a space of more than 32 bits
         &[12, 0xFF, 0xFF, 0xFF, 0xFF, 0x0F, 16, 3, 5], // a range of more than 32 bits

@@ -1,11 +1,11 @@
-//! Group commit: whoever needs the log durable writes it, for himself and for all who came before.
+//! Group commit: a thread that needs the log durable writes it, for itself and for all that came before.
 //!
 //! A write takes everything that waits in the partitions that the caller needs, forms blocks, writes
 //! all of them and syncs each file. Meanwhile others append, and those who need what is under way wait.
 //! A partition has one write at a time; different partitions may be written by different callers.
 //! CloudJump §4.1.2, §4.6.1: parallel writers, aligned blocks, padding.
 //!
-//! Who only needs it to survive the process writes in the same way, without a sync ([`Until::Written`]). Who then needs it durable and
+//! A thread that only needs it to survive the process writes in the same way, without a sync ([`Until::Written`]). One that then needs it durable and
 //! finds it written syncs alone, beside others' writes. Once a second the background writer does.
 //!
 //! No lock is held over the I/O. A failed write or sync poisons the log: the horizon stays where it
@@ -36,10 +36,10 @@ pub(super) enum Until {
     Written,
 }
 
-/// The next step of who needs the log.
+/// The next step of a thread that needs the log.
 enum Next {
     Write(Vec<(usize, Taken)>, Until),
-    /// Of these partitions everything is written.
+    /// All records of these partitions are written.
     Sync(Vec<usize>),
     /// Somebody else's write or sync is under way: whose turn.
     Wait(u64),
@@ -93,10 +93,10 @@ impl Log {
         }
     }
 
-    /// What there is to do for who needs all below `upto`.
+    /// What a thread that needs all below `upto` has to do.
     fn next(&self, upto: Glsn, until: Until) -> Next {
         let mut order = self.order.lock();
-        // Where others need no sync, nobody makes them wait for one: it comes afterwards, beside their writes.
+        // Threads that need no sync are not made to wait for one: it comes afterwards, beside their writes.
         let how = if order.rings.iter().any(Ring::has_unsynced) { Until::Written } else { until };
         let shares = order.take(how == Until::Durable, |_, ring| ring.can_write(upto));
         if !shares.is_empty() {
@@ -206,7 +206,7 @@ impl Log {
             self.horizon.store(order.horizon(), Ordering::Release);
             order.next_turn()
         };
-        // Who needs a write that has not begun sleeps on, but for one, who may have to make it.
+        // Threads that need a write that has not begun sleep on, except for one, which may have to make it.
         self.written.notify_all_but(later);
     }
 }

@@ -8,7 +8,7 @@
 //! where the places ascend: a part's bytes belong there in the body. The name is the front's; it says which parts a reader wants.
 //! With the count's highest bit, which pages the parts have stands before the body: `length u8 · runs` ([`overflow::runs`](crate::tree::overflow::runs)).
 //!
-//! Of a row that is a large value, all of it, the reference stands behind the head, and the runs behind that.
+//! In a row that is a large value as a whole, the reference stands behind the head, and the runs behind that.
 //!
 //! A part lives as long as any version of its row names it. A change that leaves its bytes as they are names the same pages
 //! again, and its undo record says so (`undo::record`). So purge frees of the old version what the change did not keep, and a
@@ -28,7 +28,7 @@ pub const SPAN_MIN: u32 = 256;
 const REFERENCE: usize = 4 + 2 + Large::ENCODED;
 /// Bit of the count: runs stand before the body.
 const WITH_RUNS: u8 = 0x80;
-/// Bytes of a row's runs at the most: some thirty of a value whose pages are scattered.
+/// The most bytes of a row's runs: some thirty for a value whose pages are scattered.
 pub const RUNS_MAX: usize = 128;
 
 /// A run of a row's bytes that may be kept apart.
@@ -93,8 +93,8 @@ pub struct Apart {
 pub type List = SmallVec<[Apart; 4]>;
 pub type Larges = SmallVec<[Large; 4]>;
 
-/// The runs to be kept apart of a row whose leaf has room for `room` bytes of it; none if that is no way to make it fit, or
-/// takes more pages than the whole row in pages of its own, but for one.
+/// The runs to be kept off-page, for a row whose leaf has room for `room` bytes of it; none if that is no way to make it fit, or
+/// takes more pages, less one, than the whole row in pages of its own.
 pub fn choose(row: Row<'_>, room: usize) -> Result<Option<SmallVec<[Span; 4]>>> {
     let mut end = 0;
     for span in row.spans {

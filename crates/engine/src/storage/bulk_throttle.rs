@@ -1,10 +1,10 @@
-//! Who builds in bulk gives way to small writers where slots of the object buffer run low (CloudJump III §5.4c).
+//! Bulk builds yield to small writers where slots of the object buffer run low (CloudJump III §5.4c).
 //!
-//! A build takes slots as fast as it can write, and small writers, who are slowed by the slots that are left (`pace`),
-//! would all but stand until it has ended. So a build goes on without a word only while more slots are free than those
-//! that slow anybody worth a word. Below that it gets a share of those that sinking frees, and the others the rest. If
-//! nothing sinks any more it goes on as well, to where it is told that there is no room. Pages of its large values wait in the same way,
-//! a few before each mini-transaction that writes them (`btree/overflow.rs`).
+//! A build takes slots as fast as it can write, and small writers, which are slowed by the slots that are left (`txn::write_throttle`),
+//! would all but stand until it has ended. So a build continues unthrottled only while more slots are free than the number
+//! at which small writers are slowed noticeably. Below that it gets a share of those that sinking frees, and the others the rest. If
+//! nothing sinks any more it continues, too, until it gets the error that there is no room. Pages of its large values wait in the same way,
+//! a few before each mini-transaction that writes them (`tree/overflow.rs`).
 
 use crate::storage::slot_reservation::{LOOK, SlotReservation};
 use terrace_io::cancel;
@@ -14,11 +14,11 @@ use terrace_io::observe;
 use terrace_tier::memory::pages::NoRoom;
 use terrace_tier::objects::sink::policy;
 
-/// Of so many slots that sink, builds get one.
+/// Builds get one of this many slots that sink.
 const SHARE: u64 = 2;
-/// The share of so many slots may be taken at once: sinking frees them by the block.
+/// The share of this many slots may be taken at once: sinking frees them by the block.
 const AT_ONCE: u64 = 128;
-/// With nothing sunk for so long, nobody gives way, in nanoseconds.
+/// With nothing sunk for this long, in nanoseconds, builds do not yield.
 const STILL: Nanos = 2_000_000_000;
 
 #[derive(Default)]
@@ -33,13 +33,13 @@ struct ThrottleState {
     since: Nanos,
 }
 
-/// Free slots above which builds need not wait, of so many.
+/// The number of free slots, of `slots`, above which builds need not wait.
 fn mark(slots: u32) -> u32 {
     policy::low(slots) / 4 * 3
 }
 
 impl ThrottleState {
-    /// Whether a page may be built now that so many slots have sunk in all. Takes it of the share.
+    /// Whether a page may be built now that `sunk` slots have sunk in all. Takes it from the share.
     fn may_go(&mut self, now: Nanos, sunk: u64) -> bool {
         if sunk != self.sunk || self.since == 0 {
             (self.sunk, self.since) = (sunk, now.max(1));

@@ -8,9 +8,9 @@
 //! A checkpoint is one superblock write; it counts, and the ring's blocks before it are released, only
 //! after that.
 //!
-//! Limits of writes that tables have (`terrace_tier::volume::flush::limit`) hold it back only until three quarters of the ring are full, and not where somebody asks.
+//! Write limits of tables (`terrace_tier::volume::flush::limit`) hold it back only until three quarters of the ring are full, and not where a thread asks.
 //!
-//! The worker makes one when the ring is half full, when somebody asks, and, while there is something to
+//! The worker makes one when the ring is half full, when a thread asks, and, while there is something to
 //! do, every ten seconds: what was changed before the last round is then flushed, so an idle instance
 //! comes to rest with nothing to redo.
 //!
@@ -43,7 +43,7 @@ const REST_MAX: Nanos = 100_000_000;
 /// Time between the rounds of an instance that has something to do but no need.
 const ROUND: Nanos = 10_000_000_000;
 
-/// The superblock as it is on the volume, and whether somebody writes it.
+/// The superblock as it is on the volume, and whether a write of it is under way.
 struct CheckpointState {
     superblock: Superblock,
     writing: bool,
@@ -245,7 +245,7 @@ impl Checkpointer {
             let newest = blocks / 4 * (BLOCK * self.log.partitions()) as u64;
             let position = self.position();
             let old = self.log.appended().saturating_sub(newest);
-            // Blocks are padded, so positions say less than the ring does: at least half of what there is.
+            // Blocks are padded, so positions say less than the ring does: at least half of it.
             let half = position + (self.log.appended() - position).div_ceil(2);
             self.target.fetch_max(old.max(half), Ordering::AcqRel);
             if self.log.needs_checkpoint() {

@@ -3,7 +3,7 @@
 //!
 //! Start: an instance that never took a store asks it at once, so a wrong bucket, missing credentials or an
 //! unreachable store are found before anything is trusted to it; that it took one is then in the superblock. From then
-//! on it starts without a word from the store (it may be dead, or its directory not be mounted yet); the sinker takes
+//! on it starts without an answer from the store (it may be dead, or its directory not be mounted yet); the sinker takes
 //! the fence when it first can, and what it finds is in `status`. An empty store is then never made its own, also while
 //! it has no object: what is put below a mount is gone when the mount comes.
 //!

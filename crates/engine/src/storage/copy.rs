@@ -10,7 +10,7 @@
 //! 4. Slots become free again. All is synced, and the superblock comes last, under another name until it is whole.
 //!
 //! So the copy is the volume of an instance that lost power at the end, and its start redoes the log. Meanwhile the log fills, and free slots
-//! become fewer: before somebody has to wait for the log, and as soon as somebody waits for a slot, the holds are given up, what was written since is
+//! become fewer: before a writer has to wait for the log, and as soon as one waits for a slot, the holds are given up, what was written since is
 //! copied, and it is tried again, a few times.
 //!
 //! The copy is an instance of its own: it has its own id, in the superblock and in each block of the log, and its own lineage. So files of
@@ -129,7 +129,7 @@ impl<'a> HeldSlots<'a> {
         storage.map.hold_slots(true);
         HeldSlots(storage)
     }
-    /// Whether somebody waits for one.
+    /// Whether a writer waits for one.
     fn hinders(&self) -> bool {
         self.0.map.hold_hinders()
     }

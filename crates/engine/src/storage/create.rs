@@ -2,7 +2,7 @@
 //!
 //! The superblock comes last, under another name until it is whole: a volume that has a superblock
 //! has an instance. Before anything else comes the file `creating`, and it goes when all is done. So
-//! files without a superblock are either the rest of a start that was cut short, which begins anew,
+//! files without a superblock are either the rest of a start that was cut short, which starts over,
 //! or an instance that has lost its superblock, which is not touched.
 //!
 //! A copy of another instance (`copy`) is made in the same order, with the file `copying` beside it. What is left of one that was cut short is

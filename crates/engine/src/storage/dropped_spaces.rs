@@ -1,10 +1,10 @@
 //! Spaces that no table names any more, until nothing of them is left.
 //!
-//! Who drops a table need not wait until that is durable (`Engine::drop_table_unwaited`): a crash may bring the table back then, whole. So
+//! A session that drops a table need not wait until that is durable (`Engine::drop_table_unwaited`): a crash may bring the table back then, whole. So
 //! nothing of its pages is given up before the log has passed the record that took its name away: no dirty page of it, which would bound the checkpoint,
-//! and no redo that waits for one. Somebody's commit brings the log so far, or who asks for room (`growth`, `resize`), or purge, [`LINGER`] later.
+//! and no redo that waits for one. The log gets there with the commit of any session, or with a request for room (`slot_reservation`, `resize`), or with purge, [`LINGER`] later.
 //!
-//! Those in use by somebody come here as well, and are tried again. What is here at a crash the next start drops, if no table names it.
+//! Those still in use come here as well, and are tried again. What is here at a crash the next start drops, if no table names it.
 
 use terrace_io::clock::Nanos;
 use terrace_io::lock::{Mutex, Mutexes};
@@ -59,7 +59,7 @@ impl DroppedSpaces {
         self.spaces.lock().retain(|one| one.space != space);
     }
 
-    /// Up to where the log must be durable for all that go now, but for those in use: they give room soon. None if there are none.
+    /// Up to where the log must be durable for all that are dropped now, except those in use: they give room soon. None if there are none.
     pub fn last(&self) -> Option<Glsn> {
         let spaces = self.spaces.lock();
         spaces.iter().filter(|one| one.state != DropState::InUse).map(|one| one.after).max()
@@ -70,7 +70,7 @@ impl DroppedSpaces {
         self.spaces.lock().iter().any(|one| one.state != DropState::InUse && one.after <= last)
     }
 
-    /// Some of those that are nobody's for good now: `gone` or `in_use` is to be said of each. Makes the log durable if some have
+    /// Some of those that no table can name again: `gone` or `in_use` is to be called for each. Makes the log durable if some have
     /// waited for long.
     pub fn take(&self, redo: &dyn Redo, now: Nanos) -> Vec<SpaceId> {
         let durable = redo.durable();
@@ -90,7 +90,7 @@ impl DroppedSpaces {
             .collect()
     }
 
-    /// How long to wait before there is something to do again, if nobody else brings it about.
+    /// How long to wait before there is something to do again, unless another thread brings it about.
     pub fn look_again(&self, durable: Glsn) -> Option<Nanos> {
         let rest = |one: &Space| match one.state {
             DropState::Waits if one.after <= durable => Some(0),

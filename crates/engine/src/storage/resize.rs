@@ -1,7 +1,7 @@
 //! Other sizes, while the instance runs: memory, flash, object buffer. CloudJump III §2.3.
 //!
 //! One resize at a time. Each is given up, and the old size stays in force, when it is stopped by the caller, when nothing has moved
-//! for [`Config::resize_wait_timeout_ms`], or when a device fails. What is impossible from the start is refused in words.
+//! for [`Config::resize_wait_timeout_ms`], or when a device fails. What is impossible from the start is refused with its reason.
 //!
 //! | what | grows | shrinks |
 //! | --- | --- | --- |
@@ -195,7 +195,7 @@ impl Storage {
                 "the volume is being copied: object_buffer keeps its size until that is done".into(),
             ));
         }
-        // By the sizes in force now that nobody else changes them: a moment ago they may have been others.
+        // By the sizes in force now that they are locked: a moment ago they may have been others.
         let mut then = self.in_force();
         match what {
             Size::Memory => then.memory = to,
@@ -327,7 +327,7 @@ impl Storage {
     fn give_up_slots(&self, from: u32, to: u32, size: &Bytes, stop: &dyn Fn() -> bool) -> Result<()> {
         let bytes = |slots: u64| slots * PAGE_SIZE as u64;
         let mut patience = Patience::new(self, stop);
-        // First all must fit: until then nothing is refused to anybody.
+        // First all must fit: until then no request is refused.
         loop {
             self.settle_slots()?;
             let needed = self.slots_needed(to);

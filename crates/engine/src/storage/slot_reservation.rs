@@ -8,10 +8,10 @@
 //! Free slots are those that the object buffer's file has room for; the file grows here, ahead of need, so that a full
 //! device shows here too and not in the middle of a flush.
 //!
-//! Who asks for more than sinking can ever free, because undo and the catalog hold the slots, is refused at the second look: they never sink. Who asks
-//! for what it can waits while blocks sink.
+//! A request for more than sinking can ever free, because undo and the catalog hold the slots, is refused at the second look: they never sink. A request
+//! that can be met waits while blocks sink.
 //!
-//! Who keeps what free: pages of tables leave a margin to undo, and undo half of it to the catalog and to new spaces
+//! Margins: pages of tables leave a margin to undo, and undo half of it to the catalog and to new spaces
 //! (so that DELETE and TRUNCATE go on when INSERT does not; leaves that delete marks split count as undo), and all leave `Map::slots_reserve` to rollback, purge and the rewriting of pages.
 
 use crate::storage::bulk_throttle::BulkThrottle;
@@ -46,7 +46,7 @@ pub struct SlotReservation {
     pub sinks: bool,
     /// How long to wait for that, in nanoseconds.
     pub patience: Nanos,
-    /// None: builds in bulk give way to nobody.
+    /// None: bulk builds do not yield.
     pub way: Option<BulkThrottle>,
 }
 

@@ -1,5 +1,5 @@
 //! Room on the volume for what a sort cannot keep in memory: one file for all sorts of a build, gone with its owner. It is given out in
-//! chunks; those of a run that nobody needs any more are taken again before the file grows.
+//! chunks; those of a run that is not needed any more are reused before the file grows.
 //!
 //! Nothing in it outlives the process: it is never synced, and what a crash leaves of it the next start removes.
 
@@ -13,7 +13,7 @@ use terrace_io::lock::{Mutex, Mutexes};
 use terrace_io::{AlignedBuf, SECTOR};
 
 const PREFIX: &str = "sort.";
-/// The file grows so many bytes at a time.
+/// The file grows by this many bytes at a time.
 const GROW: u64 = 4 << 20;
 /// Bytes of a request, and of what is given out at a time.
 pub const CHUNK: usize = 64 << 10;
@@ -30,7 +30,7 @@ pub fn remove_left(volume: &dyn Disk) -> Result<()> {
     Ok(())
 }
 
-/// The disk is full, or it fails: neither is more than this sort's concern, for nobody else reads the file.
+/// The disk is full, or it fails: that fails this sort only, for the file has no other reader.
 fn failed(error: DiskError) -> Error {
     match error {
         DiskError::Full { .. } => Error::Full(format!("sorting: {error}")),
@@ -43,7 +43,7 @@ struct SortFile {
     file: Option<Arc<dyn File>>,
     /// Chunks that were given out for the first time.
     chunks: u32,
-    /// Those of them that are nobody's.
+    /// The free ones among them.
     free: BTreeSet<u32>,
     len: u64,
 }
@@ -68,7 +68,7 @@ impl Spill {
         Arc::new(Spill { volume, name, place: Mutex::default() })
     }
 
-    /// A chunk that nobody has, the first one.
+    /// The first free chunk.
     fn take(&self) -> Result<(Arc<dyn File>, u32)> {
         let mut place = self.place.lock();
         let file = match &place.file {

@@ -151,7 +151,7 @@ fn a_volume_that_took_its_store_before_takers_were_kept_keeps_its_epoch_as_one()
     }
 }
 
-/// A build before bits made the same superblock but for the version.
+/// A build before bits made the same superblock except for the version.
 #[test]
 fn a_volume_whose_free_pages_are_chains_is_refused_and_left_as_it_is() {
     let sim = SimWorld::new(1);

@@ -89,7 +89,7 @@ pub struct Catalog {
     tree: Tree,
     /// Its header and root, which stay in memory: a change of definitions needs them, whatever else is used.
     _kept: [Pin; 2],
-    /// Who keeps in the superblock which ids may be in use. None: all ends with the process (temporary tables).
+    /// Keeps in the superblock which ids may be in use. None: all ends with the process (temporary tables).
     checkpointer: Option<Arc<Checkpointer>>,
     known: Mutex<Tables, { Mutexes::Catalog as u8 }>,
     /// One definition change at a time. Holds the tables whose definition is still the group's: they get their own entries
@@ -103,7 +103,7 @@ pub struct Catalog {
     rules: Mutex<HashMap<u32, rules::TableRules>, { Mutexes::Rules as u8 }>,
     codecs: Arc<Codecs>,
     shortener: Arc<Shortener>,
-    /// Spaces that were made for what failed then, and that nobody names.
+    /// Spaces that were made for a change that failed, and that nothing names.
     abandoned: Mutex<Vec<SpaceId>, { Mutexes::CatalogIds as u8 }>,
 }
 
@@ -112,8 +112,8 @@ const IDS: u32 = 64;
 /// The longest name of a table, in bytes.
 const NAME_MAX: usize = 1000;
 
-/// Open trees for each frame: an open tree takes no frame, but some memory of its own, of which that is a sixteenth at most. Beyond it, tables that
-/// nobody uses are closed.
+/// Open trees for each frame: an open tree takes no frame, but some memory of its own, at most a sixteenth of one. Beyond it, tables that
+/// are not in use are closed.
 const TREES_A_FRAME: usize = 1;
 const _: () = assert!(size_of::<Tree>() * TREES_A_FRAME <= PAGE_SIZE / 16);
 
@@ -198,7 +198,7 @@ impl Catalog {
         Ok(catalog)
     }
 
-    /// Says below which number every view sees all transactions; for who knows it to set.
+    /// Says below which number every view sees all transactions; for the caller that knows it to set.
     pub fn seen_by_all(&self) -> Arc<AtomicU64> {
         self.shortener.seen()
     }
@@ -286,7 +286,7 @@ impl Catalog {
             }
             self.tree.put(&id.to_be_bytes(), &parts.encode())?;
         }
-        // The put has changed the definition: what is left of the old one is nobody's, and the next start removes it.
+        // The put has changed the definition: the old one's remains are unreferenced, and the next start removes them.
         let _ = self.remove_parts(id, old);
         self.durable()
     }
@@ -315,7 +315,7 @@ impl Catalog {
     }
 
     /// Writes the row counts of the tables that are open, for a clean shutdown. They are about right without it, so
-    /// the first failure ends it and is nobody's concern.
+    /// the first failure ends it and is ignored.
     pub fn save_rows(&self) {
         let open: Vec<Arc<Table>> =
             self.known.lock().by_name.values().filter_map(|k| k.open.clone()).collect();
@@ -395,7 +395,7 @@ impl Catalog {
         if let Some(table) = &entry.open {
             return Ok(table.clone());
         }
-        // Who fills it has it open.
+        // The session that fills it has it open.
         if is_half {
             return Err(Error::Corrupt(format!("table {name} was not filled to its end: drop it")));
         }
@@ -411,7 +411,7 @@ impl Catalog {
         self.openings.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Makes room for so many trees more: closes tables that nobody uses, those opened longest ago first, until open
+    /// Makes room for `more` trees: closes tables that are not in use, those opened longest ago first, until open
     /// trees are no more than they may be. The caller holds `changing`: no space is dropped meanwhile.
     fn close_unused(&self, more: usize) {
         let limit = self.pages.pool().frames() * TREES_A_FRAME;
@@ -436,7 +436,7 @@ impl Catalog {
             }
         }
         for (name, table) in chosen {
-            // Before it is closed: who opens it anew finds the count of rows in the header. Without it the count is off by what came
+            // Before it is closed: the next opening finds the count of rows in the header. Without it the count is off by what came
             // since the last structure change, as after a crash.
             let _ = table.save_rows();
             let mut all = self.known.lock();
@@ -483,7 +483,7 @@ impl Catalog {
         }
     }
 
-    /// Removes the table's entry, durably if `waits`; else a crash may bring it back. Returns the spaces that nobody names any more.
+    /// Removes the table's entry, durably if `waits`; otherwise a crash may bring it back. Returns the spaces that nothing names any more.
     pub fn drop_table(&self, name: &str, waits: bool) -> Result<Vec<SpaceId>> {
         let _one = self.change()?;
         let Some((id, spaces)) = self.known.lock().by_name.get(name).map(|k| (k.id, k.spaces.clone())) else {

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Sessions beyond so many share places.
+/// Sessions beyond this many share places.
 const PLACES: usize = 32;
 
 /// Rows, by what became of them.

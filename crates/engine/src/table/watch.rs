@@ -1,7 +1,7 @@
 //! What changes in a table while an index is built of it: the keys of rows, each with the transaction that changed it
 //! last. A row's change is told before its transaction ends; so what a view does not see of it is known.
 //!
-//! Its memory is lent by the pool until the end. Whoever tells of a row may hold a latch.
+//! Its memory is lent by the pool until the end. A writer that reports a row may hold a latch.
 
 use crate::row::TxnId;
 use hashbrown::HashMap;
@@ -11,13 +11,13 @@ use terrace_tier::memory::pool::{Loan, Pool, Purpose};
 
 /// What a key takes beside its bytes, about.
 const KEY_OVERHEAD: usize = 64;
-/// What is borrowed at a time at the least, in bytes. A table of very many partitions has as many lists, most of them short.
+/// The least that is borrowed at a time, in bytes. A table of very many partitions has as many lists, most of them short.
 const STEP_MIN: usize = 1024;
 
 struct Inner {
     keys: HashMap<Box<[u8]>, TxnId>,
     bytes: usize,
-    /// Of the keys that were handed over last: whoever has them still needs them.
+    /// Bytes of the keys that were handed over last: the receiver still needs them.
     bytes_taken: usize,
     loan: Loan,
     /// Keys were dropped: there were too many.
@@ -50,7 +50,7 @@ pub struct Watch {
     inner: Mutex<Inner, { Mutexes::Watch as u8 }>,
     /// Bytes of memory that keys may take.
     bytes_max: usize,
-    /// Bytes that are borrowed at a time at the most, if fewer do.
+    /// The most bytes that are borrowed at a time, if fewer do.
     step: usize,
 }
 
@@ -70,7 +70,7 @@ impl Watch {
         inner.insert(key, txn, self);
     }
 
-    /// Adds a key as somebody found it a while ago: what was told of it since is newer and stays.
+    /// Adds a key as it was found a while ago: what was reported of it since is newer and stays.
     pub(crate) fn add_found(&self, key: &[u8], txn: TxnId) {
         let mut inner = self.inner.lock();
         if !inner.keys.contains_key(key) {

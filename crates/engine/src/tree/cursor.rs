@@ -264,7 +264,7 @@ impl Cursor {
         assert!(self.at + 1 < self.run.len());
         self.at += 1;
     }
-    /// Goes up by `count` entries within what was copied; the reader doesn't mind whether its leaf has changed.
+    /// Goes up by `entries` within what was copied; the reader doesn't mind whether its leaf has changed.
     pub fn skip(&mut self, entries: usize) {
         assert!(!self.checked && entries < self.run.len() - self.at);
         self.at += entries;

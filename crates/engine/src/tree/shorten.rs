@@ -40,7 +40,7 @@ impl Tree {
             .sum()
     }
 
-    /// Whether shortening makes room for an entry of `bytes` bytes and is worth a new image of the leaf.
+    /// Whether shortening makes room for an entry of `need` bytes and is worth a new image of the leaf.
     pub(super) fn shortens(&self, node: Node<'_>, need: usize) -> bool {
         let gain = self.gain(node, 0..node.count());
         let worth = if SHORTENED_AT_ONCE.on() { 1 } else { WORTH };

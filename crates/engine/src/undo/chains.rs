@@ -7,7 +7,7 @@ use crate::tree::overflow::{Large, runs};
 use crate::varint::{self, Numbers};
 use terrace_tier::page::SpaceId;
 
-/// Bytes of a list at the most; a value that does not fit any more is not known.
+/// The most bytes of a list; the pages of a value that does not fit any more are not known.
 pub const CHAINS_MAX: usize = 1024;
 /// What a space takes in it.
 const SPACE_MAX: usize = 5;

@@ -81,7 +81,7 @@ pub struct Change<'a> {
     pub old: Option<&'a [u8]>,
     /// The change was a delete mark: old and new share what follows the head.
     pub marked: bool,
-    /// Of a mark that has the old head alone, and where something is shared: [`sum`] of what follows the new head.
+    /// For a mark that has only the old head, and where something is shared: [`sum`] of what follows the new head.
     pub sum: Option<u32>,
     /// What follows the heads of the old value and of the new one is the same at its start and at its end, and not in `old`.
     pub shared: Option<Shared>,
@@ -118,8 +118,8 @@ impl Change<'_> {
         if has_all {
             return Some(old.to_vec());
         }
-        // Who copied another value of this transaction, which was undone since, may be led here, too.
-        // And a mark of another value of its own, which was at the same place of its undo.
+        // A reader that copied another value of this transaction, which was undone since, may be led here, too.
+        // As may one of a mark of another value of its own, which was at the same place of its undo.
         let is_made = |head: Head, rest: &[u8]| {
             head.deleted() == self.marked && self.sum.is_none_or(|s| s == sum(rest))
         };

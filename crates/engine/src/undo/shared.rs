@@ -1,7 +1,7 @@
-//! What two versions of a row have in common: so many bytes at their start and at their end. Of the older one undo keeps only what lies between.
+//! What two versions of a row have in common: a number of bytes at their start and at their end. Undo keeps only the rest of the older one.
 
 const WORD: usize = 8;
-/// Below so many bytes in common it is not worth telling: their numbers and the sum take up to ten.
+/// Below this many bytes in common it is not worth noting: their numbers and the sum take up to ten.
 const WORTH: usize = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

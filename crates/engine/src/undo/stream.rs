@@ -16,7 +16,7 @@ use terrace_tier::memory::pool::Access;
 use terrace_tier::page::{PAGE_SIZE, PageId, PageKind, PageRef, SpaceId};
 use terrace_tier::redo::{LsnRange, Urgency, record_bound};
 
-/// Streams of an instance: so many transactions can write at a time. What has written keeps its stream until it ends, and what is prepared
+/// Streams of an instance: at most this many transactions can write at a time. One that has written keeps its stream until it ends, and one that is prepared
 /// until it is decided.
 pub const STREAMS: usize = 1000;
 
@@ -39,7 +39,7 @@ const RECORDS: usize = 80;
 /// Bytes of a page's records that a walk copies first, about; then twice as many, and so on.
 const PIECE: usize = 512;
 
-/// Log bytes that appending a record of so many bytes takes, beside the change's own.
+/// Log bytes that appending a record of `len` bytes takes, beside the change's own.
 pub fn append_log(len: usize) -> u64 {
     record_bound(len + 32)
 }
@@ -52,7 +52,7 @@ pub struct Stream {
     end: usize,
 }
 
-/// A stream that nobody uses.
+/// An unused stream.
 enum Idle {
     /// With its last page.
     Near(Stream),
@@ -88,7 +88,7 @@ pub struct Streams {
     pages: Arc<Pages>,
     space: Space,
     directory: Pin,
-    /// Stays in memory as the directory does: who rolls back does not wait for it.
+    /// Stays in memory as the directory does: a rollback does not wait for it.
     _header: Pin,
     idle: Mutex<Vec<Idle>, { Mutexes::UndoStreams as u8 }>,
     unused: Mutex<Vec<usize>, { Mutexes::UndoStreams as u8 }>,
@@ -344,7 +344,7 @@ impl Streams {
     ) -> Result<Mark> {
         let (mut at, mut piece) = (from, PIECE);
         loop {
-            // Records are copied, so that `each` may do what it likes: some at first, for whoever wants few of a page.
+            // Records are copied, so that `each` may do what it likes: a few at first, for callers that want few of a page.
             let (bytes, is_all, next) = {
                 let guard = self.pages.read(self.id(at.page), Access::Internal)?;
                 let page = guard.page();
@@ -409,7 +409,7 @@ impl Streams {
         }
     }
 
-    /// Everything of the stream before `upto` is needed by nobody: frees the pages before it.
+    /// The stream before `upto` is not needed any more: frees the pages before it.
     pub fn forget_before(&self, number: usize, upto: Mark) -> Result<()> {
         loop {
             let at = DIRECTORY_AT + number * DIRECTORY_ENTRY;
@@ -441,14 +441,14 @@ impl Streams {
         }
     }
 
-    /// A page was freed by a mini-transaction with this range: it keeps no slot. Who still looks for a record there finds none.
+    /// A page was freed by a mini-transaction with this range: it keeps no slot. A reader that still searches for a record there finds none.
     fn let_go(&self, page: Pin, range: LsnRange) {
         if !self.space.id().is_temporary() {
             self.pages.freed(&[Freed::Here { pin: page, lsn: range.end }], range);
         }
     }
 
-    /// Rewinds an idle stream of one page whose records nobody needs, so that it does not grow.
+    /// Rewinds an idle stream of one page whose records are not needed, so that it does not grow.
     pub fn rewind(&self, number: usize, upto: Mark) -> Result<()> {
         let found = {
             let mut idle = self.idle.lock();

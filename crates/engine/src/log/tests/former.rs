@@ -33,7 +33,7 @@ fn put(engine: &Engine, table: &Table, keys: std::ops::Range<u64>) {
     }
 }
 
-/// The keys that are there, with their rows.
+/// The existing keys, with their rows.
 fn keys(engine: &Engine) -> Vec<u64> {
     let table = engine.open_table("d/t").unwrap();
     let txn = engine.begin(Isolation::RepeatableRead);
@@ -61,7 +61,7 @@ fn rewrite(disk: &SimDisk, name: &str, change: impl Fn(&mut [u8])) {
     file.sync(Class::LogWrite).unwrap();
 }
 
-/// What the build before would have left: its records stood otherwise, which nobody who refuses them looks at.
+/// What the build before would have left: its records had another form, which a build that refuses them does not read.
 fn make_former(disk: &SimDisk) {
     rewrite(disk, FILE, |copy| copy[16] = VERSION_OF_LOG as u8 - 1);
     for partition in 0..2 {

@@ -110,7 +110,7 @@ fn commits_that_are_written_do_not_stop_for_a_sync() {
     let slow = SlowDisk::over(rig.disk.clone());
     let log = rig.open_on(slow.clone()).unwrap().log;
     log.make_written(append(&log, 1).end).unwrap();
-    // A change of an open transaction, for which nobody waits.
+    // A change of an open transaction, which is not waited for.
     let open = append(&log, 2);
     slow.held.store(true, Ordering::SeqCst);
     slow.held_writes.store(true, Ordering::SeqCst);

@@ -35,7 +35,7 @@ impl BackgroundCopy {
         Ok(BackgroundCopy { worker: Some(worker), shared })
     }
 
-    /// As [`Copier::finish`]: the copy is of a moment in this call, or of the one in which it began if nobody writes meanwhile.
+    /// As [`Copier::finish`]: the copy is of a moment in this call, or of the one in which it began if there are no writes meanwhile.
     pub fn finish(mut self, tell: OnProgress<'_>) -> Result<Copied> {
         self.stop();
         let copier = self.shared.copier.lock().take();

@@ -10,7 +10,7 @@ use std::ops::Range;
 use terrace_io::disk::Class;
 
 pub struct Rings {
-    /// Of each ring: everything before it was copied, or had left the ring.
+    /// For each ring: everything before it was copied, or had left the ring.
     done: Vec<u64>,
     /// The first block that is not to be copied.
     ends: Vec<u64>,

@@ -1,8 +1,8 @@
 //! Ops of records in memory, packed into chunks: so that what is taken up is little more than what is needed.
 //!
-//! A chunk is given back when nothing in it is needed any more. One that is mostly needless is emptied by its owner, and what is left put again,
-//! which costs no more than what went. Many bytes have a chunk of their own: pages made anew, which are let go of by the next record
-//! that makes the page anew, would else leave chunks of which little is needed.
+//! A chunk is given back when nothing in it is needed any more. One that is mostly unneeded is emptied by its owner, and what is left put again,
+//! which costs no more than what went. Many bytes have a chunk of their own: pages created anew, which are let go of by the next record
+//! that creates the page anew, would otherwise leave chunks of which little is needed.
 
 use terrace_tier::page::{Glsn, PageId, SpaceId};
 
@@ -46,7 +46,7 @@ impl Packed {
         self.bytes
     }
 
-    /// Bytes that it would take up more with so many bytes of ops.
+    /// The bytes by which it would grow with `len` bytes of ops.
     pub fn needs(&self, len: usize) -> usize {
         match HEAD + len {
             len if len >= LARGE => len,
@@ -100,7 +100,7 @@ impl Packed {
         &self.chunks[at.chunk as usize].bytes[usize::from(at.at) + HEAD..][..len]
     }
 
-    /// Ops of so many bytes are needed no longer. Says whether the chunk is mostly needless now.
+    /// `len` bytes of ops are needed no longer. Says whether the chunk is mostly unneeded now.
     pub fn let_go(&mut self, at: At, len: usize) -> bool {
         let chunk = &mut self.chunks[at.chunk as usize];
         chunk.live -= HEAD + len;
@@ -122,7 +122,7 @@ impl Packed {
         self.open != Some(chunk) && 2 * live < bytes.len()
     }
 
-    /// Takes all bytes out of a chunk; [`entries`] says what they are. Until [`Packed::give_back`], its number is nobody's.
+    /// Takes all bytes out of a chunk; [`entries`] says what they are. Until [`Packed::give_back`], its number stays unused.
     pub fn take(&mut self, chunk: u32) -> Vec<u8> {
         let Chunk { bytes, .. } = std::mem::take(&mut self.chunks[chunk as usize]);
         self.bytes -= bytes.capacity();

@@ -1,14 +1,14 @@
 //! Redo that is not applied yet, by page.
 //!
 //! Recovery fills it; a page's records are applied when the page is read for the first time, by
-//! whoever reads it or by the background pass. A record that makes the page anew (`INIT`) makes those
+//! the thread that reads it or by the background pass. A record that creates the page anew (`INIT`) makes those
 //! before it needless, and the page needs no older image.
 //!
 //! **The bound**: until a page with its redo is in memory *and known dirty* (`admitted`), its first
 //! record bounds the checkpoint. So the log still has every record that is waited for here.
 //!
-//! **Memory**: records are kept, packed, up to a budget; of those beyond it only the place in the log is kept, and they are
-//! read again when they are needed. What says where they are counts in the budget, but is not bounded by it: 24 bytes a record, and
+//! **Memory**: records are kept, packed, up to a budget; beyond it only their place in the log is kept, and they are
+//! read again when they are needed. The list of places counts in the budget, but is not bounded by it: 24 bytes a record, and
 //! some 150 a page.
 //!
 //! Lock: `inner`, for memory work; ops are copied out and applied without it. The claim on the page
@@ -238,7 +238,7 @@ impl Pending {
         None
     }
 
-    /// The page is in memory, or free. If its redo was not applied on the way there, it was made anew since (a freed
+    /// The page is in memory, or free. If its redo was not applied on the way there, it was created anew since (a freed
     /// page's number was used again), or will be: the log has that, and what waited for the old page is needless.
     pub(crate) fn done_with(&self, id: PageId) {
         self.inner.lock().forget(id);
@@ -286,8 +286,8 @@ impl Pending {
         ops.ok_or_else(|| bad(format!("the log's record at {} cannot be read any more", record.first)))
     }
 
-    /// Applies what waits for the page to its image, and keeps it: for looking. The same in any number of
-    /// calls, as long as nobody applies it for good.
+    /// Applies what waits for the page to its image, and keeps it: for inspection. The same in any number of
+    /// calls, as long as it is not applied for good.
     pub fn show(&self, id: PageId, image: &mut [u8]) -> Result<(), ReadError> {
         match self.look_up(id) {
             Some(records) => self.bring_up(id, records, image).map(drop),

@@ -239,7 +239,7 @@ fn a_flipped_bit_in_mid_log_is_corrupt() {
     }
 }
 
-/// A block whose record does not go on where the one before ended, or begins inside of it: nobody wrote that.
+/// A block whose record does not continue where the one before ended, or begins inside of it: no build wrote that.
 #[test]
 fn blocks_that_do_not_join_are_corrupt() {
     for seed in 0..30 {
@@ -494,7 +494,7 @@ fn redo_beyond_the_budget_is_read_from_the_log_again() {
     }
 }
 
-/// Pages that are made anew again and again, and little of others between: what is needed of it is little, and stays in memory.
+/// Pages that are created anew again and again, and little of others between: what is needed of it is little, and stays in memory.
 #[test]
 fn redo_in_memory_takes_up_no_more_than_its_budget() {
     const BUDGET: usize = 4 << 20;
@@ -521,7 +521,7 @@ fn redo_in_memory_takes_up_no_more_than_its_budget() {
         pending.add(&header(made, first, &init), &init, NOWHERE);
         let other = id(100 + n);
         pending.add(&header(other, first + 200, &write(n)), &write(n), NOWHERE);
-        // And small ones of a page that is made anew in the end.
+        // And small ones of a page that is created anew in the end.
         let small = write(n);
         pending.add(&header(id(50), first + 400, &small), &small, NOWHERE);
         most = most.max(pending.kept_bytes());

@@ -1,6 +1,6 @@
 //! The background pass: reads every page that has redo, so that the checkpoint can go on.
 //!
-//! Pages that were freed and forgotten (`terrace_tier::volume::flush::forget`) have redo, but nobody needs them: they stay
+//! Pages that were freed and forgotten (`terrace_tier::volume::flush::forget`) have redo, but are not needed: they stay
 //! forgotten. They gave up their room when they were freed, and there may be none for them any more.
 
 use super::pending::Pending;

@@ -41,9 +41,9 @@ struct Changed {
 }
 
 impl Catalog {
-    /// Changes definitions, all of them or none after a crash; durable when it returns. Nobody uses the tables. Views below
+    /// Changes definitions, all of them or none after a crash; durable when it returns. The tables are not in use. Views below
     /// `built` do not see what the built indexes hold. Each of them has the options from then on, if there are any. Returns the
-    /// spaces that nobody names any more.
+    /// spaces that nothing names any more.
     pub(crate) fn alter_tables(
         &self,
         all: Vec<Alter>,
@@ -92,7 +92,7 @@ impl Catalog {
         self.known.lock().coming.iter().map(|(_, space, _)| *space).collect()
     }
 
-    /// They will not be: nobody names them.
+    /// They will not be: nothing names them.
     pub(crate) fn expect_no_more(&self, spaces: &[SpaceId]) {
         self.known.lock().coming.retain(|(_, space, _)| !spaces.contains(space));
         spaces.iter().for_each(|space| self.codecs.set(*space, None));

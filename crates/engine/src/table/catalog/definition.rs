@@ -140,7 +140,7 @@ impl Entries {
         } else if key.len() == PART_KEY {
             self.parts.insert(key.to_vec(), value.to_vec());
         } else {
-            self.tables.push((0, None)); // nobody writes such a key
+            self.tables.push((0, None)); // no build writes such a key
         }
     }
 

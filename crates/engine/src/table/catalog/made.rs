@@ -1,6 +1,6 @@
 //! Trees that are made for tables, until something names them.
 //!
-//! What fails before that leaves them abandoned: who called drops their spaces (`Core::drop_abandoned`). After a crash the next start does.
+//! A failure before that leaves them abandoned: the caller drops their spaces (`Core::drop_abandoned`). After a crash the next start does.
 
 use super::Catalog;
 use crate::error::Result;

@@ -24,14 +24,14 @@ const MARK: u8 = b'R';
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableRules {
     pub rule: TableRule,
-    /// Of the table: of its rows, and of every index that has none of its own.
+    /// The table's: for its rows, and for every index that has none of its own.
     pub placement: Placement,
     /// Of indexes by name.
     pub indexes: Vec<(String, Placement)>,
 }
 
 impl TableRules {
-    /// Of an index. What is said of the index itself counts.
+    /// An index's. It counts before the table's.
     pub fn placement_of(&self, index: &str) -> Placement {
         self.indexes
             .iter()
@@ -173,7 +173,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<TableRules> {
     rest.is_empty().then_some(rules)
 }
 
-/// What the tier needs: of each table that has rules its id, its rule, and its spaces with their placement.
+/// What the tier needs: for each table that has rules its id, its rule, and its spaces with their placement.
 pub(crate) type ForTier = Vec<(u32, TableRule, Vec<(SpaceId, Placement)>)>;
 
 impl Catalog {

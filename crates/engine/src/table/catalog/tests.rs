@@ -36,7 +36,7 @@ fn a_table_that_was_renamed_since_is_found_by_its_id() {
     assert_eq!(found(one), None);
 }
 
-/// Who read a table's headers before it was opened, changed and closed by others knows it by the number of the opening: that of the
+/// A reader that read a table's headers before it was opened, changed and closed by others knows it by the number of the opening: that of the
 /// first one since the start, too.
 #[test]
 fn the_first_opening_is_told_from_none() {

@@ -17,8 +17,8 @@ struct Emptied {
 }
 
 impl Catalog {
-    /// Gives tables empty trees, all of them or none after a crash; durable when it returns. Nobody uses them. Returns the spaces that
-    /// nobody names any more.
+    /// Gives tables empty trees, all of them or none after a crash; durable when it returns. The tables are not in use. Returns the spaces that
+    /// nothing names any more.
     pub fn truncate_tables(&self, names: &[&str]) -> Result<Vec<SpaceId>> {
         let tables: Vec<Arc<Table>> =
             names.iter().map(|name| self.open_table(name)).collect::<Result<_>>()?;

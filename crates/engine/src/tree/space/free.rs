@@ -421,7 +421,7 @@ impl Space {
         pin.map(|pin| mtr.write_pinned(&pin))
     }
 
-    /// No free page is before this block, as far as `homes` homes show. The header is latched.
+    /// No free page is before this block, as far as `loaded` homes in memory show. The header is latched.
     fn look_from(&self, block: u32, loaded: usize) {
         let mut places = self.places.lock();
         if places.loaded == loaded {

@@ -10,7 +10,7 @@ use terrace_tier::redo::PageMut;
 
 const ID: PageId = PageId::new(SPACE, 5);
 
-/// A leaf between fences that share `shared` bytes; `left` of the entries that were put into it are left, others leave garbage.
+/// A leaf between fences that share `prefix` bytes; `left` of the entries that were put into it are left, others leave garbage.
 fn leaf(dice: &mut Dice, prefix: usize, entries: u64, left: u64) -> Vec<u8> {
     let (low, high) = ([&[7; 9][..prefix], &[1]].concat(), [&[7; 9][..prefix], &[9]].concat());
     let (mut bytes, mut log) = (vec![0; PAGE_SIZE], Vec::new());
