@@ -4,10 +4,10 @@
 //! sorted (`sort`) and a tree is built of them, in a space that the catalog does not name. Keys of rows that others change
 //! meanwhile are told to a `watch`. In rounds the tree is brought from its view to a newer one, by the rows of those keys in
 //! both views; what changed by transactions that the newer view does not see is left to the next round. The last
-//! round comes when nobody uses the table any more. Then one change of the catalog names the new trees and no longer those
-//! dropped: a crash before it leaves spaces that nobody names, which the next start forgets.
+//! round comes when no other session uses the table any more. Then one change of the catalog names the new trees and no longer those
+//! dropped: a crash before it leaves spaces that nothing names, which the next start forgets.
 //!
-//! Entries in a built tree have no past: whose view is older than the last round's cannot use the index
+//! Entries in a built tree have no past: a session whose view is older than the last round's cannot use the index
 //! (`Table::is_usable`).
 //!
 //! Where the rows themselves are to be others (another primary key, a column that is no longer NULL, pages that are full again), all
@@ -55,7 +55,7 @@ pub struct NewIndex {
 
 /// Entries between two looks at whether to go on.
 const LOOK_EVERY: u64 = 1024;
-/// Part of the engine's memory that the sorts of a build borrow at the most, and the most that they borrow, in bytes.
+/// The largest part of the engine's memory that the sorts of a build borrow, and the most that they borrow, in bytes.
 const SORT_SHARE: usize = 16;
 const SORT_MAX: usize = 64 << 20;
 /// The same for the keys of rows that change meanwhile.
@@ -103,8 +103,8 @@ pub struct Alteration {
 }
 
 impl Engine {
-    /// Begins to change a table. Nobody has changed rows of it in a transaction that is not over, unless a crash has left
-    /// the transaction; from here on anybody may. If the first index is built, the rows are, and each index is to be.
+    /// Begins to change a table. No open transaction has changed rows of it, unless a crash has left
+    /// the transaction; from here on every session may. If the first index is built, the rows are, and each index is to be.
     pub fn alter(&self, name: &str, indexes: Vec<NewIndex>, owner: &Arc<Txn>) -> Result<Alteration> {
         let core = self.core_of(name);
         let table = core.catalog.open_table(name)?;
@@ -165,7 +165,7 @@ impl Engine {
         let Some(core) = all.first().map(|(one, _)| one.core.clone()) else { return Ok(()) };
         all.iter_mut().try_for_each(|(one, _)| one.finish_rebuild())?;
         let mut alters = Vec::new();
-        // Who has a view older than any of these has one that is too old for each.
+        // A session with a view older than any of these has one that is too old for each.
         let mut built = 0;
         for (one, properties) in all.iter() {
             one.check_caught_up()?;
@@ -227,7 +227,7 @@ fn watch_max(core: &Core) -> usize {
     (core.storage.memory().0 as usize / WATCH_SHARE).min(WATCH_MAX)
 }
 
-/// Bytes that each of so many sorts may borrow.
+/// Bytes that each of `sorts` sorts may borrow.
 fn sort_budget(core: &Core, sorts: usize) -> usize {
     (core.storage.memory().0 as usize / SORT_SHARE).min(SORT_MAX) / sorts.max(1)
 }
@@ -291,7 +291,7 @@ impl Alteration {
                 return Ok(true);
             }
             if !sees {
-                // It may be a transaction that a crash has left, which nobody tells of.
+                // It may be a transaction that a crash has left, which reports nothing.
                 self.watch.add_found(key, head.txn);
             }
             if self.view.read(&self.table, reader, key, WantedParts::ALL, row, &mut Vec::new())? {
@@ -366,7 +366,7 @@ impl Alteration {
         self.watch.len()
     }
 
-    /// Begins a round. Returns how many keys it has. `last`: nobody changes rows any more; it waits for transactions that a
+    /// Begins a round. Returns how many keys it has. `last`: rows are not changed any more; it waits for transactions that a
     /// crash has left, as long as the owner waits for locks.
     pub fn begin_round(&mut self, last: bool) -> Result<usize> {
         let owner = self.owner.clone();
@@ -390,7 +390,7 @@ impl Alteration {
         let reader = view.reader();
         let mut keys = Vec::new();
         for (key, txn) in self.told()? {
-            // One that rolled back is seen by nobody: it stays for the last round, which comes after all of them.
+            // One that rolled back is visible to no view: it stays for the last round, which comes after all of them.
             if !last && !reader.sees(&self.core, txn) {
                 self.watch.add_found(&key, txn);
             }

@@ -43,7 +43,7 @@ pub type TellRows = Box<dyn Fn(&[Vec<Value>]) + Send + Sync>;
 pub struct Engine {
     core: Arc<Core>,
     prepared: Mutex<Vec<(Vec<u8>, OrphanedTxn)>>,
-    /// The numbers when somebody last looked at them in words.
+    /// The numbers at the last report.
     looked: Mutex<inspect::report::Numbers>,
 }
 
@@ -102,7 +102,7 @@ impl Engine {
         &self.core
     }
 
-    /// Calls `on_wait` before each lock wait with the owners (`Txn::set_owner`) of who waits and of whom it waits for, if both
+    /// Calls `on_wait` before each lock wait with the owners (`Txn::set_owner`) of the waiting transaction and of the one it waits for, if both
     /// have one. It must not call the engine, but it may cause a transaction to be cancelled by another thread. The first
     /// call of this function counts.
     pub fn tell_lock_waits(&self, on_wait: OnWait) {
@@ -129,7 +129,7 @@ impl Engine {
         self.core.bypass.store(on, Ordering::Relaxed);
     }
 
-    /// Rows of so many bytes and more pass by the log, if they are too large for a leaf.
+    /// Rows of at least this many bytes bypass the log, if they are too large for a leaf.
     pub fn set_bypass_from(&self, bytes: u64) {
         self.core.bypass_from.store(bytes, Ordering::Relaxed);
     }
@@ -183,8 +183,8 @@ impl Engine {
         core.purge_wanted.notify();
         Ok(())
     }
-    /// As [`Engine::drop_table`], and waits for no log: after a crash the table may be there, as it was. For who would drop it again then, as one
-    /// that has a name by which that is known. Its room is free a little later, or when somebody needs it.
+    /// As [`Engine::drop_table`], without waiting for the log: after a crash the table may exist, as it was. For a caller that would drop it again then, because
+    /// its name says so. Its room is free a little later, or when a session needs it.
     pub fn drop_table_unwaited(&self, name: &str) -> Result<()> {
         let core = self.core_of(name);
         if core.is_temporary() {
@@ -194,7 +194,7 @@ impl Engine {
         let storage = &core.storage;
         storage.going.when_durable(spaces, storage.pages.redo().appended(), storage.world.clock.now());
         core.push_rules();
-        // Who purges temporary tables as well: the other may be in the middle of a large transaction.
+        // Purge of temporary tables as well: the other may be in the middle of a large transaction.
         core.purge_wanted.notify();
         core.of_temporary().into_iter().for_each(|core| core.purge_wanted.notify());
         Ok(())
@@ -254,7 +254,7 @@ impl Engine {
         })
     }
     /// Decides a prepared transaction. One whose end fails stays prepared, and can be decided again, but for one that is being rolled back by
-    /// then, which goes on in the background; meanwhile it is nobody else's.
+    /// then, which continues in the background; meanwhile it cannot be taken again.
     fn decide(&self, xid: &[u8], end: impl FnOnce(&mut OrphanedTxn) -> Result<()>) -> Result<()> {
         let taken = {
             let mut prepared = self.prepared.lock();
@@ -283,7 +283,7 @@ impl Engine {
 
     // --- seeing it ---------------------------------------------------------------------------
 
-    /// A table of what there is to see, by name (`seen`). None: there is none of that name.
+    /// One of the information tables, by name (`inspect::info_tables`). None: no table has that name.
     pub fn seen(&self, name: &str) -> Option<Vec<Vec<Value>>> {
         let mut rows = Vec::new();
         self.each_seen(name, &mut |row| rows.push(row.to_vec())).then_some(rows)
@@ -299,7 +299,7 @@ impl Engine {
         };
         rows.inspect(|rows| rows.iter().for_each(|row| each(row))).is_some()
     }
-    /// Who says which statement a connection runs ([`StatementOf`]); the first call counts.
+    /// Says which statement a connection runs ([`StatementOf`]); the first call counts.
     pub fn ask_statements(&self, statement_of: StatementOf) {
         self.core.locks.deadlocks.ask(statement_of);
     }

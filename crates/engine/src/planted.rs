@@ -42,21 +42,21 @@ pub static REVIVED_ROW_PURGED: Switch = Switch::new();
 pub static ID_REUSED: Switch = Switch::new();
 /// The locks of locking reads are given back at the end of the statement, before the commit.
 pub static LOCK_RELEASED_EARLY: Switch = Switch::new();
-/// Who waited behind one that gives up isn't woken.
+/// The waiter behind one that gives up isn't woken.
 pub static BEHIND_NOT_WOKEN: Switch = Switch::new();
 /// A writer doesn't look whether the row's last writer is active.
 pub static ROW_LOCK_IGNORED: Switch = Switch::new();
-/// A build in bulk takes page numbers without a word in undo.
+/// A bulk build takes page numbers without noting them in undo.
 pub static EXTENT_NOT_NOTED: Switch = Switch::new();
 /// A transaction is committed before the pages of its large values that pass by the log are written.
 pub static COMMITTED_HOLLOW: Switch = Switch::new();
-/// An upsert of a row that is there is taken for an insert: its undo is dropped at commit.
+/// An upsert of an existing row is taken for an insert: its undo is dropped at commit.
 pub static PUT_WITHOUT_PAST: Switch = Switch::new();
 /// Rows that are deleted together leave no undo behind the commit.
 pub static MARKS_WITHOUT_PAST: Switch = Switch::new();
 /// A write that must not wait, and would, is committed as far as it came.
 pub static REFUSED_COMMITTED: Switch = Switch::new();
-/// A large value is written without a word in undo.
+/// A large value is written without being noted in undo.
 pub static LARGE_NOT_NOTED: Switch = Switch::new();
 /// Purge of an update frees the parts of a row that the update kept.
 pub static KEPT_PART_FREED: Switch = Switch::new();
@@ -90,7 +90,7 @@ pub static PACED_WITH_LOCKS: Switch = Switch::new();
 pub static NO_WAY_GIVEN: Switch = Switch::new();
 /// Writers are slowed for slots that sinking cannot free.
 pub static PACED_FOR_NOTHING: Switch = Switch::new();
-/// Who asks for more slots than sinking can ever free waits for them.
+/// A request for more slots than sinking can ever free waits for them.
 pub static HOPELESS_WAITED: Switch = Switch::new();
 /// Recovery rolls prepared transactions back like unfinished ones.
 pub static PREPARED_FORGOTTEN: Switch = Switch::new();
@@ -102,7 +102,7 @@ pub static SIDE_KEPT: Switch = Switch::new();
 pub static RANGE_NOT_SPLIT: Switch = Switch::new();
 /// Rows behind the end of a range are locked ahead with those of it.
 pub static LOCKED_PAST_END: Switch = Switch::new();
-/// Purge trusts what undo says of the values of a mark that somebody was put over, and took with him as he went back.
+/// Purge trusts undo's list of the values of a mark over which another transaction put a row, and freed them as it rolled back.
 pub static LOST_MARK_BELIEVED: Switch = Switch::new();
 /// Whose rollback failed gives its stream to the next transaction.
 pub static UNFINISHED_STREAM_REUSED: Switch = Switch::new();
@@ -110,7 +110,7 @@ pub static UNFINISHED_STREAM_REUSED: Switch = Switch::new();
 pub static HALF_A_STATEMENT_COMMITTED: Switch = Switch::new();
 /// Purge waits for each page in its turn.
 pub static PURGE_LOOKS_NOT_AHEAD: Switch = Switch::new();
-/// Purge that begins anew after an error trusts what undo says of values' pages.
+/// Purge that starts over after an error trusts undo's list of values' pages.
 pub static PURGED_TWICE_UNSEEN: Switch = Switch::new();
 /// Purge comes again and again to a page that is lost.
 pub static LOST_PAGE_WAITED_FOR: Switch = Switch::new();

@@ -1,7 +1,7 @@
 //! Numbers of variable length: seven bits in each byte, the lowest first, and as few bytes as it takes. The high bit says that another
 //! byte follows.
 
-/// Numbers one behind the other, in at most so many bytes.
+/// Numbers one behind the other, in a bounded number of bytes.
 pub struct Numbers<const N: usize> {
     bytes: [u8; N],
     len: usize,

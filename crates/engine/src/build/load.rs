@@ -1,11 +1,11 @@
 //! Filling a table that is empty: rows and entries are sorted and built into trees, without undo for each.
 //!
-//! Alone, as ALTER by copy does: nobody else knows of the table. If it is not brought to its end, the table is to be
+//! Alone, as ALTER by copy does: no other session knows the table. If it is not completed, the table is to be
 //! dropped; what a crash leaves of it cannot be opened. Or in a transaction, as LOAD DATA does: others may use the table
 //! meanwhile, and see nothing of it before the commit; see `within`. Or in a transaction into a table that has rows: nothing is built, but what does not come in order is
 //! sorted before it is inserted; see `beside`.
 //!
-//! Each tree begins with a sort. If that is full and all came in order, the tree is built of what there is and of what
+//! Each tree begins with a sort. If that is full and all came in order, the tree is built of the sorted entries and of what
 //! goes on in order; what comes out of order after that is sorted apart, and put one by one in the end.
 
 mod beside;
@@ -53,7 +53,7 @@ struct Maker {
 /// What is filled, and whose the rows are.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// A table that nobody else knows of: the rows are everybody's.
+    /// A table that no other session knows: its rows are visible to all.
     Alone,
     /// An empty table; the rows are the owner's.
     Within,
@@ -212,7 +212,7 @@ fn make_durable(core: &Core) -> Result<()> {
     Ok(redo.make_durable(redo.appended())?)
 }
 
-/// A crash before all trees are built leaves rows without their entries: until then it is noted that nobody may use them. The note goes
+/// A crash before all trees are built leaves rows without their entries: until then it is noted that the table may not be used. The note goes
 /// with what is made durable last.
 fn table_is_whole(table: &Table, is: bool) -> Result<()> {
     Ok(table.tree(0)?.space().set_filling(!is)?)
@@ -249,7 +249,7 @@ impl Engine {
         self.begin_load(table, owner, Kind::Alone, share.max(1), scattered)
     }
 
-    /// A table that nobody else knew of has all its rows, however they came: views of before are too old for it. `durable`: so is what
+    /// A table that no other session knew has all its rows, however they came: older views cannot read it. `durable`: so is what
     /// such tables were filled with until now.
     pub fn filled(&self, table: &Arc<Table>, durable: bool) -> Result<()> {
         let core = self.core_of_table(table);
@@ -258,7 +258,7 @@ impl Engine {
     }
 
     /// Begins to fill the table with rows that are `txn`'s. Others may use it meanwhile; if they put rows into it, or it is
-    /// indexed anew, the rows are inserted one by one in the end. Until then nobody sees them, `txn` neither. If a call
+    /// is rebuilt, the rows are inserted one by one in the end. Until then no session sees them, not even `txn`. If a call
     /// fails, the statement is to be rolled back. `share`: how many such loads the statement may have at a time.
     /// [`Error::Invalid`] if it is not to be begun: the table is not empty.
     pub fn load_within(&self, table: &Arc<Table>, txn: &Arc<Txn>, share: usize) -> Result<Load> {
@@ -289,7 +289,7 @@ impl Engine {
 }
 
 impl Load {
-    /// Of a table that nobody knows of.
+    /// For a table that no other session knows.
     pub(super) fn alone(core: &Arc<Core>, table: &Arc<Table>, owner: &Arc<Txn>) -> Result<Load> {
         Load::begin(core, table, owner, Kind::Alone, 1, false)
     }
@@ -304,11 +304,11 @@ impl Load {
     ) -> Result<Load> {
         let spill = Spill::new(core.storage.volume.clone());
         let trees = table.trees();
-        // What nobody else waits for takes twice as much where it is many: it has no more than the pool lends to all sorts.
+        // A load that no other session waits for takes twice as much where it is large: it has no more than the pool lends to all sorts.
         let sharing = if kind == Kind::Alone { share.div_ceil(2) } else { share };
         let budget = sort_budget(core, trees.len() * sharing);
         let (table, owner) = (table.clone(), owner.clone());
-        // A tree under construction has memory that nobody lent: where there are many, each begins at its end.
+        // A tree under construction has memory that is not lent: where there are many, each begins at its end.
         let many =
             kind == Kind::Alone && share > (core.storage.memory().0 as usize / UNDER_CONSTRUCTION).max(1);
         let scattered = scattered || many;

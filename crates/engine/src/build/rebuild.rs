@@ -1,6 +1,6 @@
-//! All trees of a table are built anew, the rows' own with them, beside whoever reads and writes it.
+//! All trees of a table are rebuilt, the rows' own with them, while other sessions read and write it.
 //!
-//! The new trees are those of a table that nobody knows of; a load fills it with the rows of the first view. What changed
+//! The new trees are those of a table that no session knows; a load fills it with the rows of the first view. What changed
 //! meanwhile goes the way of an index's entries: in rounds, a changed row as it was goes out of the new trees, then it comes in as it is.
 //! Rows of the new trees have no past, and their large values are copies, in the new space.
 //!

@@ -1,8 +1,8 @@
 //! Sorting entries by key: in memory as far as its budget goes, then in sorted runs on the volume that are merged.
 //!
 //! The memory is lent by the pool, a step at a time as entries come. What the pool does not lend the sort does without: its runs
-//! are shorter and more. Only the least that it works with it takes in any case. Runs that were merged give their room on the volume to
-//! what is written next, so that is about twice the entries at the most.
+//! are shorter and more. Only the least that it works with it takes in any case. Merged runs give their room on the volume to
+//! what is written next, so at most about twice the entries are stored.
 //!
 //! An entry in memory and in a run: `key length u16 · unique length u16 (all ones: none) · value length u16 · key ·
 //! value`. Keys are distinct, because each ends in its row's key.
@@ -15,7 +15,7 @@ use terrace_tier::memory::pool::{Loan, Pool, Purpose};
 
 const HEAD: usize = 6;
 const NOT_UNIQUE: u16 = u16::MAX;
-/// Bytes that it works with at the least.
+/// The least number of bytes that it works with.
 const LEAST: usize = 4 * sort_file::CHUNK;
 /// What a run that is merged takes.
 const WAY: usize = sort_file::CARRIED + sort_file::CHUNK;
@@ -51,7 +51,7 @@ struct Filled {
 }
 
 impl Filled {
-    /// Bytes with one more entry, of so many bytes of key and value.
+    /// Bytes with one more entry, of `bytes` bytes of key and value.
     fn with(&self, len: usize) -> usize {
         self.used + HEAD + len + (self.entries + 1) * size_of::<Ref>()
     }
@@ -102,7 +102,7 @@ pub struct Sort {
 }
 
 impl Sort {
-    /// `budget`: bytes of memory that it borrows from the pool at the most, about.
+    /// `budget`: the most bytes of memory that it borrows from the pool, about.
     pub fn new(spill: Arc<Spill>, budget: usize, pool: &Arc<Pool>) -> Sort {
         Sort {
             spill,
@@ -127,7 +127,7 @@ impl Sort {
         self.loan.bytes() >= LEAST || self.loan.ask(LEAST)
     }
 
-    /// Whether an entry with so many bytes of key and value would be too much for its memory. Borrows some if it is to be had.
+    /// Whether an entry with `bytes` bytes of key and value would be too much for its memory. Borrows some if possible.
     pub fn is_full(&mut self, len: usize) -> bool {
         let needed = self.filled.with(len);
         self.filled.entries > 0 && needed > self.loan.bytes().max(LEAST) && !self.borrow(needed)

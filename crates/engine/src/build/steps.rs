@@ -1,9 +1,9 @@
-//! How far a build is: counted as it goes, told from time to time, and ended by whoever is told.
+//! How far a build is: counted as it goes, reported from time to time to a listener, which may end it.
 
 use super::{LOOK_EVERY, go_on};
 use crate::error::{Error, Result};
 
-/// Whoever wants to know how many entries of how many are built; false ends the build.
+/// Is told how many entries of how many are built; false ends the build.
 pub type OnStep<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
 
 pub(super) struct Steps<'a> {

@@ -2,14 +2,14 @@
 //! pool's frames are what is left. Of their memory the pool lends some to work that needs much, as long as it lasts: sorts, the
 //! rows that change while an index is built, most locks, and the batches of many open cursors (`tier/pool/lend`).
 //!
-//! An eighth, 32 MiB at the most (12 without an object store), is for the work: the flash queue, prefetchers, states of codecs, and `common`,
+//! An eighth, at most 32 MiB (12 without an object store), is for the work: the flash queue, prefetchers, states of codecs, and `common`,
 //! which is what they leave of it but never less than a quarter. With little memory buffers are short, so that they take no more
 //! than a few percent beyond the eighth.
 //!
 //! | part | bytes |
 //! | --- | --- |
-//! | common | what the threads' allocators keep of what was given back to them (a sixteenth of the memory, 2 MiB at the most), the first locks (a sixteenth of the eighth, 128 KiB at the least), the first batches of open cursors (a 64th of the memory, 256 KiB at the least and 4 MiB at the most), the buffers of requests in the foreground (what misses that share a request may bring is a quarter of the eighth) and of those who fetch pages for purge, and the map, which may grow: a quarter of the eighth is the map's |
-//! | map | what the map takes beyond that; but half of what there is stays with the pages, for open tables keep some of them. A map that is larger than that (thousands of tables with a few megabytes of memory) comes on top of the setting |
+//! | common | what the threads' allocators keep of memory that was freed (a sixteenth of the memory, at most 2 MiB), the first locks (a sixteenth of the eighth, at least 128 KiB), the first batches of open cursors (a 64th of the memory, at least 256 KiB and at most 4 MiB), the buffers of requests in the foreground (what misses that share a request may bring is a quarter of the eighth) and of the fetchers for purge, and the map, which may grow: a quarter of the eighth is the map's |
+//! | map | what the map takes beyond that; but half of the memory stays with the pages, for open tables keep some of them. A map that is larger than that (thousands of tables with a few megabytes of memory) comes on top of the setting |
 //! | log | four times what may wait to be written: as it waits, while it is written, and as blocks |
 //! | flash index | index and ghost list of flash |
 //! | flash queue | images that wait to be written to flash |
@@ -34,7 +34,7 @@ const PREFETCHERS: (u64, u64) = (4, 16);
 const PAGES_A_PREFETCHER: u64 = 4096;
 /// The shortest request of a prefetcher, in pages.
 const PREFETCH_MIN: u64 = 4;
-/// Pages of memory for each who fetches pages that purge will come to, of whom there are so many at the most. Each has a page's body and one frame.
+/// Pages of memory for each fetcher of pages that purge will come to, and the most fetchers. Each has a page's body and one frame.
 const PAGES_A_FETCHER: u64 = 96;
 const FETCHERS_MAX: u64 = 16;
 /// Images that may wait to be written to flash: the fewest and the most.
@@ -120,7 +120,7 @@ impl Config {
         (self.memory.0 / 32).min(8 * MIB) as usize
     }
 
-    /// Of how many of so many slots it is remembered what sank from them: a sixteenth of the memory at the most.
+    /// The number of slots, of `slots`, for which it is remembered what sank from them: at most a sixteenth of the memory.
     pub fn clean_copies(&self, slots: u32) -> u32 {
         u64::from(slots).min(self.memory.0 / 16 / CLEAN_COPY) as u32
     }
@@ -213,7 +213,7 @@ const FRAMES_MIN: u64 = 64;
 mod tests {
     use super::*;
 
-    /// A memory of so many MiB, with four times as much flash or none.
+    /// A memory of `mib` MiB, with four times as much flash or none.
     fn config(mib: u64, flash: bool) -> Config {
         let flash = Bytes(if flash { 4 * mib * MIB } else { 0 });
         Config { memory: Bytes(mib * MIB), flash, ..Config::default() }

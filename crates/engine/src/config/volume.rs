@@ -6,19 +6,19 @@ use crate::superblock::Superblock;
 use terrace_tier::page::PAGE_SIZE;
 
 impl Config {
-    /// Whether somebody asked for this value: a text that names it, or a program that sets another than the default.
+    /// Whether this value was asked for: a text that names it, or a program that sets another than the default.
     fn asks(&self, name: &str, differs: bool) -> bool {
         differs || self.named.contains(name)
     }
 
-    /// What is asked for and not in force, because the volume has something else: a sentence for each setting. Who starts an instance is
-    /// told of them.
+    /// Settings that are not in force, because the volume has something else: a sentence for each. They are shown when an instance is
+    /// started.
     pub fn overruled(&self, volume: &Superblock) -> Vec<String> {
         let default = Config::default();
         let mut overruled = Vec::new();
         let partitions = volume.starts.len();
         let log = Bytes(volume.log_blocks * (BLOCK * partitions) as u64);
-        // As it would have been made with so many partitions: whole blocks of each.
+        // As it would have been made with this many partitions: whole blocks of each.
         let asked = self.log.0 / partitions as u64 / BLOCK as u64;
         if asked != volume.log_blocks && self.asks("log", self.log != default.log) {
             overruled.push(format!("log = {} is not in force: the volume was made with {log}", self.log));

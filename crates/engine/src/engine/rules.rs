@@ -43,7 +43,7 @@ pub struct WritesSeen {
     /// Changed pages and blocks that wait for their turn now.
     pub pages_held: u64,
     pub blocks_held: u64,
-    /// Pages and objects written beyond the limit, because room was needed or somebody asked.
+    /// Pages and objects written beyond the limit, because room was needed or a session asked.
     pub over: u64,
     /// Pages that flash did not get.
     pub fills_refused: u64,
@@ -164,7 +164,7 @@ pub struct Instead<'a> {
 
 impl Engine {
     /// The table's rules from now on; default rules are none. Instantly in force, durable when it returns. Rules that contradict one
-    /// another, or guarantee more than there is, are refused, and nothing has changed; but not for what the table had that it is
+    /// another, or guarantee more than there is, are refused, and nothing has changed; except those that the table had that it is
     /// to take the place of.
     pub fn set_table_rules(&self, name: &str, rules: TableRules, instead: Option<Instead<'_>>) -> Result<()> {
         let core = self.core_of(name);

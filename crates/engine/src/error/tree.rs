@@ -31,7 +31,7 @@ pub enum TreeError {
 }
 
 impl TreeError {
-    /// No tier has the page, nor has the log. Of a tree's page whose number was carried without a latch: it was freed meanwhile, and let go of.
+    /// No tier has the page, nor has the log. For a tree's page whose number was carried without a latch: it was freed meanwhile, and let go of.
     pub(crate) fn is_absent(&self) -> bool {
         matches!(self, TreeError::Read(ReadError::Absent(_)))
     }

@@ -129,7 +129,7 @@ pub fn tree(bytes: &[u8]) {
     let mut cursor = Cursor::new(tree.clone(), Access::Normal);
     for backward in [false, true] {
         let mut valid = allowed(cursor.seek(if backward { Seek::Last } else { Seek::First }));
-        // No tree of so few pages has more entries.
+        // No tree of this few pages has more entries.
         let mut steps = 0;
         while valid == Some(true) {
             valid = allowed(if backward { cursor.prev() } else { cursor.next() });

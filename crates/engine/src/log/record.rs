@@ -50,7 +50,7 @@ pub enum Decoded<'a> {
     Nonsense,
 }
 
-/// GLSNs of a record with `bytes` bytes of ops: its share of the range.
+/// GLSNs of a record with `ops_len` bytes of ops: its share of the range.
 pub fn share(ops_len: usize) -> u64 {
     HEAD + ops_len as u64
 }

@@ -1,7 +1,7 @@
 //! Adopting the object store: a volume that was put back, and that the store's mark fences for ever, becomes the
 //! store's owner, because a person says that the copy that went on is lost.
 //!
-//! [`Adoption::examine`] only looks: who has the store, and what of the volume's map the store has no longer. [`Adoption::carry_out`]
+//! [`Adoption::examine`] only reads: which writer has the store, and what of the volume's map the store has no longer. [`Adoption::carry_out`]
 //! does it: the writer that was found and the new one are noted in the volume's superblock, with an epoch above both
 //! copies'; then the store's epoch object names the new one. From then on the other copy is fenced, wherever it is, and
 //! so deletes nothing. The next start of this volume is a start like any other: it takes the store from the writer that
@@ -37,9 +37,9 @@ pub struct Lost {
 pub struct Adoption<'a> {
     look: &'a OfflineInstance,
     tables: Tables,
-    /// Who has the store: another copy of the volume.
+    /// The store belongs to another copy of the volume.
     pub holder: EpochContent,
-    /// Who has it as far as the volume knows, last in the order of their starts.
+    /// The store's owners as far as the volume knows, in the order of their starts.
     pub known: Vec<Taker>,
     /// Objects that the volume's map names.
     pub named: u64,
@@ -127,7 +127,7 @@ impl<'a> Adoption<'a> {
     }
 }
 
-/// The superblock of a volume that nobody runs on.
+/// The superblock of a volume on which no instance runs.
 struct OnVolume {
     volume: Arc<dyn Disk>,
     epoch: u32,
@@ -139,7 +139,7 @@ impl Takers for OnVolume {
         self.superblock.lock().known_takers()
     }
 
-    /// In both copies: who the volume knows must not go back if the newer one is damaged. What it knew before, counts no more.
+    /// In both copies: the known writers must not go back if the newer one is damaged. What it knew before, counts no more.
     fn note(&self, takers: &[Taker]) -> Result<(), String> {
         let mut superblock = self.superblock.lock();
         (superblock.epoch, superblock.has_store) = (self.epoch, true);

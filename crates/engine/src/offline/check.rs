@@ -49,7 +49,7 @@ pub struct Options {
 pub struct Report {
     pub pages_volume: u64,
     pub pages_object: u64,
-    /// Pages in objects that nobody could look at.
+    /// Pages in objects that could not be read.
     pub pages_out_of_reach: u64,
     pub objects: u64,
     pub trees: u64,
@@ -137,7 +137,7 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// " of table d/t index x", for a sentence about the page; empty if nobody knows.
+    /// " of table d/t index x", for a sentence about the page; empty if it is not known.
     pub(crate) fn of(&self, id: PageId) -> String {
         match self.names.get(&id.space) {
             Some(name) => format!(" of {name}"),

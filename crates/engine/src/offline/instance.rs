@@ -9,7 +9,7 @@
 //! [`NoPage::OutOfReach`].
 //!
 //! Pages of an object come one by one; an object asked for twice in a row is read whole and kept, within a
-//! budget. What a checker says it will ask for next comes ahead of it ([`ahead`]). Memory: the map, the log's redo up
+//! budget. Pages that a checker announces are read ahead ([`ahead`]). Memory: the map, the log's redo up
 //! to a budget, the objects and pages kept.
 //!
 //! Locks: for memory work only. One thread uses a `OfflineInstance`; the store's objects are read from several.
@@ -64,7 +64,7 @@ pub struct OfflineInstance {
     pub store_fault: Option<String>,
     /// The store stopped answering: nothing more is asked of it.
     gave_up: AtomicBool,
-    /// Who has the store, if it is no writer that the volume knows.
+    /// The store's writer, if the volume does not know it.
     pub passed_by: Option<EpochContent>,
     /// Requests in a row that it gave no answer to.
     silent: AtomicU32,
@@ -102,7 +102,7 @@ impl Recent {
 }
 
 impl OfflineInstance {
-    /// Opens the instance on `volume`; nobody else uses it as long as the `OfflineInstance` lives.
+    /// Opens the instance on `volume`; no other process uses it as long as the `OfflineInstance` lives.
     pub fn open(
         volume: Arc<dyn Disk>,
         store: Option<Arc<dyn ObjectStore>>,

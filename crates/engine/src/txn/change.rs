@@ -20,13 +20,13 @@ use terrace_tier::memory::mtr::Mtr;
 use terrace_tier::page::{PAGE_SIZE, SpaceId};
 use terrace_tier::redo::{Urgency, record_bound};
 
-/// Log bytes of a new head: its bytes, in two operations at the most.
+/// Log bytes of a new head: its bytes, in at most two operations.
 const HEAD_LOG: u64 = 64;
 /// Log bytes of changes that go together: enough for any one of them.
 const TOGETHER_LOG: u64 = 16 << 10;
 const _: () = assert!(TOGETHER_LOG > 3 * (MAX_ENTRY as u64) + 1024 + CHAINS_MAX as u64);
 
-/// What to do, seeing the value that is there: its head and what follows.
+/// What to do, given the present value: its head and what follows.
 pub enum Act<'a> {
     /// Put this behind a new head with these flags.
     Put(u8, &'a [u8]),
@@ -76,7 +76,7 @@ struct Changes<'c, 'k, D> {
     space: SpaceId,
     index: usize,
     me: TxnId,
-    /// The view of who changes no row that is newer than it. Of rows alone: their entries follow them.
+    /// The view of a caller that changes no row that is newer than it. For rows alone: their entries follow them.
     strict: Option<u64>,
     stream: &'c Stream,
     wanted: &'c [Wanted<'k>],
@@ -122,7 +122,7 @@ impl<'a, D: FnMut(usize, Option<(Head, &[u8])>) -> Result<Act<'a>>> Run for Chan
         }
         let owns = parsed.is_some_and(|(head, _)| head.txn == me);
         let act = (self.decide)(number, parsed);
-        // Who finds that the key is there has read the row, and changes nothing.
+        // A caller that finds that the key exists has read the row, and changes nothing.
         let want = if matches!(act, Err(Error::Duplicate { .. })) { WantedLock::SHARED } else { want };
         let admitted = core.locks.admit_writer(self.txn.session, (self.space, key), want, owns);
         if let Some(way) = admitted.map_err(Stop::Error)? {

@@ -70,12 +70,12 @@ impl Txn {
     }
 
     /// Commits. Visible to others when it returns, durable when the ticket says so; with durable reads (`Engine::set_durable_reads`) visible
-    /// when the ticket says so, too. Of a transaction with large values that is not prepared it waits for the volume.
+    /// when the ticket says so, too. For a transaction with large values that is not prepared it waits for the volume.
     pub fn commit(&self) -> Result<Ticket> {
         self.commit_by(Decision::Own)
     }
 
-    /// As `commit`, of a transaction that is prepared and that somebody else has decided durably (the server's binary log): a crash finds it
+    /// As `commit`, for a prepared transaction that has been decided durably elsewhere (in the server's binary log): a crash finds it
     /// prepared and commits it. So with durable reads it is visible as soon as its preparation, and what was committed before it, is durable.
     pub fn commit_decided(&self) -> Result<Ticket> {
         self.commit_by(Decision::Outside)
@@ -107,7 +107,7 @@ impl Txn {
     ///
     /// # Errors
     /// Those of the store, the volume and the log, which may not give what is needed to undo a change. The transaction has ended all the same: it is
-    /// rolled back in the background as soon as they answer (`left`), and its changes, which nobody else sees, stay locked until then. One that
+    /// rolled back in the background as soon as they answer (`orphaned`), and its changes, which no other session sees, stay locked until then. One that
     /// is prepared and of which nothing is undone stays as it is.
     pub fn rollback(&self) -> Result<()> {
         let side = self.side.get().map_or(Ok(()), |side| side.rollback());
@@ -167,7 +167,7 @@ impl Drop for Txn {
         } else {
             let mut state = self.state.lock();
             if !state.ended {
-                // Prepared and left alone: it stays as it is, for whoever decides it after a restart.
+                // Prepared and left alone: it stays as it is, to be decided after a restart.
                 self.close_view(&mut state);
             }
         }
@@ -177,7 +177,7 @@ impl Drop for Txn {
     }
 }
 
-/// Who decided that a transaction commits, and so what makes that durable.
+/// What decided that a transaction commits, and so what makes that durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Decision {
     /// Its commit record does.

@@ -1,4 +1,4 @@
-//! A table's counter for one transaction alone, as long as a statement takes: who replays the statement from the source's log by itself gets
+//! A table's counter for one transaction alone, as long as a statement takes: a replica that replays the statement from the source's log gets
 //! the values that it had here, one behind the other.
 
 use super::Txn;
@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 static COUNTER: [u8; MAX_KEY + 1] = [0; MAX_KEY + 1];
 
 impl Txn {
-    /// The counter is this transaction's until [`Txn::release_counter`]. Waits for whoever has it, as for a row.
+    /// The counter is this transaction's until [`Txn::release_counter`]. Waits for the present holder, as for a row.
     ///
     /// # Errors
     /// As of a wait for a row; then it has to be released all the same.

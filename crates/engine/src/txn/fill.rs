@@ -78,7 +78,7 @@ impl Txn {
     }
 
     /// Keeps others' rows out of a table for a moment, if it is empty: then it stays so until `work` has ended. None: it is
-    /// not empty, or somebody else is about to fill it.
+    /// not empty, or another session is about to fill it.
     pub(crate) fn while_empty<R>(
         &self,
         table: &Table,
@@ -111,7 +111,7 @@ impl Filling {
         row::value_into(Head { flags, txn: self.id, roll: self.load.fresh() }, rest, out);
     }
 
-    /// Who takes page numbers for the build.
+    /// Takes page numbers for the build.
     pub fn numbers(&self) -> Box<dyn Numbers> {
         Box::new(Filling {
             txn: self.txn.clone(),

@@ -1,4 +1,4 @@
-//! The history: committed transactions whose undo somebody may still need, in the order of their commits.
+//! The history: committed transactions whose undo may still be needed, in the order of their commits.
 //!
 //! Memory holds nothing of each of them, so a long reader may keep any number: a stream's transactions stand in
 //! its undo pages one behind the other, in the order of their commits, each with its commit sequence number in its
@@ -118,7 +118,7 @@ impl History {
         false
     }
 
-    /// Undo records that nobody needs any more and that are not purged, about: as many as transactions of even size
+    /// Undo records that are not needed any more and not purged, about: as many as transactions of even size
     /// have up to the number `oldest`, which every view sees, of all up to `newest`.
     pub fn lag(&self, oldest: u64, newest: u64) -> u64 {
         let Some(first) = self.oldest.first_key_value().map(|(csn, _)| *csn).filter(|csn| *csn <= oldest)

@@ -1,4 +1,4 @@
-//! Who is visible to whom: transaction ids, commit sequence numbers, read views.
+//! Visibility: transaction ids, commit sequence numbers, read views.
 //!
 //! One counter gives transaction ids and commit sequence numbers. A view is one number: it sees the
 //! transactions whose commit sequence number is at or below it. A transaction that the table does
@@ -86,7 +86,7 @@ impl Ids {
         self.next.load(Ordering::Acquire)
     }
 
-    /// A new number; for transactions it is known as active before anybody can see what they write.
+    /// A new number; a transaction's is known as active before any other session can see what it writes.
     pub fn begin(&self) -> TxnId {
         let mut known = self.known.write();
         // Under the lock: else `low` could pass a number that is taken and not yet known as active.
@@ -106,7 +106,7 @@ impl Ids {
     /// The commit record is in the log, and no crash can undo the commit once the log is durable up to `end`. The caller holds `order`.
     pub fn committed(&self, id: TxnId, csn: u64, end: Glsn) {
         let mut known = self.known.write();
-        // Under the lock: whoever finds that the transaction is not active also finds that views do not take it yet, and no view that takes it
+        // Under the lock: a reader that finds that the transaction is not active also finds that views do not take it yet, and no view that takes it
         // finds it active.
         self.publish(csn, end);
         known.fates.insert(id, Fate::Committed(csn));
@@ -187,7 +187,7 @@ impl Ids {
         self.views.lock().open.iter().map(|(_, count)| *count as usize).sum()
     }
 
-    /// Whether so many transactions ended that [`Ids::settle`] is worth its pass over all that are known.
+    /// Whether enough transactions ended that [`Ids::settle`] is worth its pass over all that are known.
     pub fn wants_settling(&self) -> bool {
         self.ended.load(Ordering::Relaxed) >= SETTLE_AFTER
     }

@@ -22,11 +22,11 @@ use terrace_tier::redo::Urgency;
 
 /// More than a record of a large value takes.
 const RECORD: usize = 64;
-/// Pages of large values that are written through together, at the most; of a small memory a sixteenth.
+/// The most pages of large values that are written through together; with little memory a sixteenth.
 const TOGETHER: usize = 256;
 
 impl Core {
-    /// Whether a value of so many bytes passes by the log.
+    /// Whether a value of `bytes` bytes bypasses the log.
     pub(crate) fn passes_by_log(&self, len: usize) -> bool {
         self.bypass.load(Ordering::Relaxed) && len as u64 >= self.bypass_from.load(Ordering::Relaxed)
     }
@@ -36,7 +36,7 @@ impl Core {
         self.write_through_until(pages, None)
     }
 
-    /// The same for who comes to an end whatever happens: limits of tables yield when `killed` is asked.
+    /// The same for work that completes whatever happens: limits of tables yield when `killed` is asked.
     pub(super) fn write_through_until(&self, pages: &mut Vec<PageId>, killed: Option<&Cancel>) -> Result<()> {
         if !pages.is_empty() && !crate::planted::COMMITTED_HOLLOW.on() {
             let patience = self.config.log_wait_timeout_ms.saturating_mul(1_000_000);

@@ -1,7 +1,7 @@
-//! Transactions that nobody runs any more: those that a crash left, and those whose rollback failed, for a page that it needed was on a store, or a
+//! Orphaned transactions, which no session runs: those that a crash left, and those whose rollback failed, for a page that it needed was on a store, or a
 //! volume, that did not answer.
 //!
-//! What they changed stays locked until they end. Prepared ones wait for the decision of whoever knows their XID; the others are rolled back in the
+//! Their changes stay locked until they end. Prepared ones wait for a decision by their XID; the others are rolled back in the
 //! background, again and again until it succeeds.
 
 use super::{Decision, TxnState, commit_state, rollback};
@@ -32,12 +32,12 @@ impl OrphanedTxn {
         OrphanedTxn { state, committed: None, tables }
     }
 
-    /// What is left of a transaction that could not be rolled back; its locks, but for those on what it changed, are its owner's to give back. None: it
+    /// What is left of a transaction that could not be rolled back; its locks, except those on what it changed, are its owner's to give back. None: it
     /// changed nothing.
     pub(super) fn of(state: &mut TxnState) -> Option<OrphanedTxn> {
         let stream = state.stream.take()?;
         let state = TxnState {
-            // Who waits for it goes on waiting.
+            // Sessions that wait for it keep waiting.
             id: std::mem::take(&mut state.id),
             stream: Some(stream),
             begin: state.begin,
@@ -53,7 +53,7 @@ impl OrphanedTxn {
         Some(OrphanedTxn::new(state, HashSet::new()))
     }
 
-    /// It is rolled back in the background. Its stream is nobody else's until then: another transaction behind it would be taken for its end, and purge of
+    /// It is rolled back in the background. Its stream is not reused until then: another transaction behind it would be taken for its end, and purge of
     /// that one would forget it.
     pub(crate) fn leave(mut self, core: &Core) {
         if crate::planted::UNFINISHED_STREAM_REUSED.on() {

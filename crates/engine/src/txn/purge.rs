@@ -1,6 +1,6 @@
-//! Purge: what no view can see any more goes, in the order of the commits.
+//! Purge: versions that no view can see any more are removed, in the order of the commits.
 //!
-//! Of a transaction that every view sees: its delete marks become removals (if it is still the last
+//! For a transaction that every view sees: its delete marks become removals (if it is still the last
 //! to have touched the value), the large values that it replaced are freed, its undo is forgotten.
 //!
 //! A transaction is purged, and its undo forgotten, before the next one is: so a crash leaves at most the oldest of a stream
@@ -32,7 +32,7 @@ use terrace_io::clock::Nanos;
 use terrace_io::sched::{Event, Step, Worker};
 use terrace_tier::redo::Urgency;
 
-/// Transactions that one step purges at the most.
+/// The most transactions that one step purges.
 const BATCH: usize = 32;
 /// How long transactions gather after a purge, in nanoseconds, unless there are many.
 const GATHER: Nanos = 5_000_000;
@@ -48,7 +48,7 @@ pub struct PurgeWorker {
 }
 
 impl PurgeWorker {
-    /// With so many who fetch what it will come to.
+    /// With this number of fetchers for pages that it will come to.
     pub fn new(core: Arc<Core>, fetchers: usize) -> (PurgeWorker, Vec<Fetcher>) {
         let (ahead, fetchers) = Ahead::with(fetchers);
         (PurgeWorker { core, failed: 0, purged_at: 0, ahead }, fetchers)
@@ -183,7 +183,7 @@ struct Purged {
 }
 
 impl Core {
-    /// What the streams held is known: of each, the oldest may have been purged in part before the crash.
+    /// The content of the streams is known: the oldest of each may have been purged in part before the crash.
     pub(crate) fn purge_begins_with(&self, history: &History) {
         self.purged_in_part.lock().extend(history.oldest_of_streams());
     }
@@ -301,9 +301,9 @@ fn tree_of(core: &Core, table: u32, index: u16) -> Result<Option<Arc<Tree>>> {
     Ok(core.catalog.by_id(table)?.and_then(|table| table.numbered(index)))
 }
 
-/// A row had large values: they are freed, with the row if that is marked still. Whatever has become of a mark, nobody reads what is
-/// behind it any more, and no value keeps a part of it; who was put over it, or goes back to it, frees them again, which is harmless where they
-/// are looked at: undo's word for their pages is taken only if nobody else can have freed them, nor purge itself.
+/// A row had large values: they are freed, with the row if that is marked still. Whatever has become of a mark, no reader needs what is
+/// behind it any more, and no value keeps a part of it; a transaction that put a row over it, or rolls back to it, frees them again, which is harmless where they
+/// are read first: undo's list of their pages is trusted only if no other transaction can have freed them, nor purge itself.
 fn purge_larges(
     core: &Core,
     (txn, mut once): (TxnId, bool),
@@ -321,7 +321,7 @@ fn purge_larges(
         let mut is_its_own = false;
         let removed = tree.modify(&mut Hint::default(), change.key, plan, |spot| {
             let head = spot.value().and_then(Head::decode).map(|(head, _)| head);
-            // Of somebody else's who was put over the mark and went back, the row is gone, and the values with it.
+            // Another transaction has put a row over the mark and rolled back: the row is gone, and the values with it.
             is_its_own = head.is_some_and(|head| head.txn == txn);
             let is_ours = head.is_some_and(|head| head.deleted() && head.txn == txn);
             if is_ours || crate::planted::REVIVED_ROW_PURGED.on() {

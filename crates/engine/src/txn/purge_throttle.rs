@@ -1,4 +1,4 @@
-//! Back-pressure: who changes rows is slowed when purge cannot keep up.
+//! Back-pressure: writers are slowed when purge cannot keep up.
 //!
 //! History that a reader holds back is not purge's to take away and slows nobody. What purge could take and has not
 //! yet is its lag, in undo records. Beyond `purge_lag_max` each change costs a delay that grows with the lag, up to

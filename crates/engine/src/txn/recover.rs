@@ -2,7 +2,7 @@
 //!
 //! Committed transactions go to the history, for purge. Unfinished ones are active again, so that
 //! what they changed stays locked, and are rolled back in the background. Prepared ones wait for the
-//! decision of whoever knows their XID (`left`).
+//! decision by their XID (`orphaned`).
 
 use super::TxnState;
 use super::history::{History, Past};

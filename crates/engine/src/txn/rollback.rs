@@ -1,5 +1,5 @@
-//! DroppedSpaces back: records are undone from the last one, each together with its removal from the stream
-//! in one mini-transaction. So a crash in mid-rollback leaves a shorter transaction to roll back.
+//! Rolling back: records are undone from the last one, each together with its removal from the stream
+//! in one mini-transaction. So a crash during a rollback leaves a shorter transaction to roll back.
 
 use super::{TxnState, cancel, fill};
 use crate::error::TreeError;
@@ -171,7 +171,7 @@ struct Undoing<'a> {
 }
 
 impl Undoing<'_> {
-    /// Puts the value back that was there before. A delete mark that every reader sees goes, as purge makes it go,
+    /// Puts the previous value back. A delete mark that every reader sees is removed, as purge does,
     /// which may have passed it by meanwhile; if it has large values, these are freed before the record is taken off.
     fn run(&self, core: &Core, stream: &mut Stream, tree: &Arc<Tree>, hint: &mut Hint) -> Result<()> {
         let Change { key, old, marked, shared, .. } = self.change;
@@ -195,7 +195,7 @@ impl Undoing<'_> {
             let mut gone = true;
             if head.is_some_and(|head| head.roll.record() == self.at) {
                 gone = false;
-                // Before anybody sees that it is not ours any more.
+                // Before any other session sees that it is not ours any more.
                 if let (Some(session), Some((before, _))) = (self.takes_again, old.and_then(Head::decode))
                     && !before.deleted()
                     && before.txn != self.me

@@ -61,8 +61,8 @@ pub(crate) enum There {
 }
 
 impl Txn {
-    /// Puts a row, in place of the one that is there if one is, in one descent. Returns whether one was. For tables without secondary
-    /// indexes: whoever knows no old row knows none of its entries.
+    /// Puts a row, in place of the present one if there is one, in one descent. Returns whether there was. For tables without secondary
+    /// indexes: a caller that does not know the old row does not know its entries.
     pub fn put<'r>(&self, table: &Table, key: &[u8], row: impl Into<Row<'r>>) -> Result<bool> {
         let row = row.into();
         if let Some(side) = self.side(table) {
@@ -79,7 +79,7 @@ impl Txn {
         Ok(was)
     }
 
-    /// Deletes rows, those that are there, leaf by leaf. Returns how many were. For tables without secondary indexes. The keys are sorted.
+    /// Deletes the existing ones of these rows, leaf by leaf. Returns how many there were. For tables without secondary indexes. The keys are sorted.
     pub fn delete_rows(&self, table: &Table, keys: &mut [&[u8]]) -> Result<u64> {
         if let Some(side) = self.side(table) {
             return side.delete_rows(table, keys);
@@ -118,7 +118,7 @@ impl Txn {
         })
     }
 
-    /// Changes a row that is there. Only the entries that change are given: the old ones, the new ones.
+    /// Changes an existing row. Only the entries that change are given: the old ones, the new ones.
     pub fn update<'r>(
         &self,
         table: &Table,
@@ -149,7 +149,7 @@ impl Txn {
         })
     }
 
-    /// Deletes a row that is there, with its entries.
+    /// Deletes an existing row, with its entries.
     pub fn delete(&self, table: &Table, key: &[u8], entries: &[Entry<'_>]) -> Result<()> {
         if let Some(side) = self.side(table) {
             return side.delete(table, key, entries);
@@ -280,7 +280,7 @@ impl Txn {
         done
     }
 
-    /// Inserts a value as a load has sorted it: of the primary tree, or an entry of which `unique` must not come twice.
+    /// Inserts a value as a load has sorted it: of the primary tree, or an entry, whose first `unique` bytes must not come twice.
     pub(crate) fn insert_value(
         &self,
         table: &Table,
@@ -370,7 +370,7 @@ impl Txn {
     }
 
     /// The head of the value at `key`, and whether another transaction that wrote it is active. It is asked under the
-    /// leaf's latch, which a roll back needs too: so what nobody active wrote is committed, or this transaction's own.
+    /// leaf's latch, which a rollback needs too: so what no active transaction wrote is committed, or this transaction's own.
     fn newest(&self, state: &TxnState, tree: &Tree, key: &[u8]) -> Result<Option<(Head, bool)>> {
         tree.get(key, Access::Normal, |value| {
             let Some(value) = value else { return Ok(None) };
@@ -397,7 +397,7 @@ impl Txn {
     }
 
     /// A consistent read of one row that does no I/O: for fronts without a thread a request. A large value is read as well if all its
-    /// pages are in memory. A miss is the front's to hand to a thread that may wait, in [`Txn::get`]. The transaction is used by nobody else meanwhile.
+    /// pages are in memory. A miss is the front's to hand to a thread that may wait, in [`Txn::get`]. No other thread uses the transaction meanwhile.
     pub fn try_get(&self, table: &Table, key: &[u8], out: &mut Vec<u8>) -> Result<TryGet> {
         if let Some(side) = self.side(table) {
             return side.try_get(table, key, out);
@@ -477,7 +477,7 @@ impl Txn {
             match off_page::open(table, &value, asked, out, holes)? {
                 Opened::Whole => return Ok(true),
                 Opened::Stale => {}
-                // Who reads what is not committed reads it as it will be again.
+                // A reader of uncommitted data reads it as it will be after a rollback.
                 Opened::Hollow(_) if reader.view.is_none() => {
                     return self.with_view_of_now(|now| self.read(table, now, key, asked, out, holes));
                 }
@@ -504,7 +504,7 @@ impl Txn {
     pub fn session(&self) -> u64 {
         self.session
     }
-    /// Whether a row of so many bytes makes its commit wait for the volume: its bytes pass by the log.
+    /// Whether a row of `bytes` bytes makes its commit wait for the volume: its bytes bypass the log.
     pub fn waits_for_volume(&self, row: usize) -> bool {
         self.core.passes_by_log(row)
     }

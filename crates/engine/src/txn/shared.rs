@@ -62,7 +62,7 @@ pub struct Core {
     sessions: AtomicU64,
     /// Whether built pages pass by the log (`terrace_tier::volume::bypass`), and large values.
     pub bypass: AtomicBool,
-    /// Values of so many bytes and more do.
+    /// Values of at least this many bytes do.
     pub bypass_from: AtomicU64,
     /// Numbers below this are reserved in the superblock.
     reserved: AtomicU64,
@@ -79,8 +79,8 @@ const FILL_PERCENT: usize = 94;
 /// Large values pass by the log from this size on, in bytes: below, a sync of the volume costs more than it saves.
 pub const BYPASS_FROM: u64 = 64 << 10;
 
-/// Numbers that are reserved ahead; how many are left when somebody reserves more; with how few nobody goes on before that is done: who
-/// does takes some that are not asked for here.
+/// Numbers that are reserved ahead; how many are left when a thread reserves more; below which number other threads wait for that: the one
+/// that reserves takes some that are not counted here.
 const RESERVE: u64 = 1_100_000;
 const RESERVE_EARLY: u64 = 500_000;
 const RESERVE_LEAST: u64 = 100_000;

@@ -2,10 +2,10 @@
 //!
 //! Rows whose keys come in order are inserted as they come: each goes where the last one went. All others, and all entries of
 //! secondary indexes, are sorted first, in memory that is lent and in runs on the volume, and inserted in the end, rows before entries: so
-//! an index that memory does not hold is gone through once, leaf by leaf, where each entry by itself would read a leaf and write it again.
+//! an index that memory does not hold is traversed once, leaf by leaf, where each entry by itself would read a leaf and write it again.
 //!
-//! Each value has its undo record, written with it: whoever rolls back, recovers or purges finds what inserts leave. That rows are
-//! there for a while and their entries are not is nobody's to see: the rows are not committed, and the statement reads none of them.
+//! Each value has its undo record, written with it: rollback, recovery and purge find what inserts leave. For a while rows
+//! exist without their entries, which no session can see: the rows are not committed, and the statement reads none of them.
 
 use super::{Maker, Stage};
 use crate::build::sort::Sorted;

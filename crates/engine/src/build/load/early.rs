@@ -9,7 +9,7 @@ use std::collections::HashSet;
 
 /// Fewer rows are inserted one by one.
 pub(super) const ROWS_MIN: usize = 1000;
-/// So many bytes of rows and entries are kept at the most.
+/// At most this many bytes of rows and entries are kept.
 const BYTES_MAX: usize = 1 << 20;
 
 struct OwnedEntry {

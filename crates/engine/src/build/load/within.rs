@@ -1,8 +1,8 @@
 //! The end of a load in a transaction.
 //!
-//! All trees are built but for their roots. Then, while nobody else can put anything into the table, each becomes an
-//! index's by its root: until the first of them the table is empty, for everybody. If it is not empty any more, or there
-//! are so few rows that trees don't pay, the rows are inserted, as statements do it: first all rows, then the entries of each
+//! All trees are built except for their roots. Then, while no other session can put anything into the table, each becomes an
+//! index's by its root: until the first of them the table is empty, for all sessions. If it is not empty any more, or there
+//! are too few rows for trees to pay, the rows are inserted, as statements do it: first all rows, then the entries of each
 //! index, some at a time where they need not be unique (`beside`).
 //!
 //! A load that has failed, or is dropped, gives back what it took for trees. Rows that it has inserted, and trees that it

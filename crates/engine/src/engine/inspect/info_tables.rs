@@ -1,8 +1,8 @@
 //! What is to be seen of an instance that runs, as tables: by index and by table what is where, what was read from where and what
 //! it costs; the miss-ratio curve; advice. `docs/observability.md` explains every column.
 //!
-//! Counters are since the start, but for what requests cost, which is by those of the last hour. Of a space that is dropped they go with it. Reading them looks at every frame and every
-//! entry of the map; it disturbs nobody, and the figures need not be of one moment.
+//! Counters are since the start, except what requests cost, which is by those of the last hour. A dropped space's go with it. Reading them looks at every frame and every
+//! entry of the map; it blocks no session, and the figures need not be consistent.
 
 pub mod locks;
 

@@ -10,7 +10,7 @@ use crate::engine::{Engine, SpaceInfo};
 use std::fmt::Write;
 use terrace_cost::{Prices, advice};
 
-/// Indexes with series of their own, at the most.
+/// The most indexes with series of their own.
 pub const INDEXES_MAX: usize = 1000;
 /// Ends of a histogram's buckets, in microseconds: powers of four.
 const ENDS: [u64; 10] = [16, 64, 256, 1024, 4096, 16_384, 65_536, 262_144, 1_048_576, 4_194_304];
@@ -71,7 +71,7 @@ impl Text {
 
 /// What the families of `terrace_io_…` tell with labels: names that begin so,
 const ELSEWHERE: &[&str] = &["volume_", "flash_request", "object_request"];
-/// but for those that no family tells.
+/// except those that no family reports.
 const NOT_THERE: &[&str] = &["object_requests_throttled"];
 
 fn status(text: &mut Text, list: &[(String, u64)]) {

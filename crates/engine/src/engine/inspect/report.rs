@@ -1,6 +1,6 @@
-//! The engine in words, for people: what it does a second, its history, its log and its tiers.
+//! The engine's report for people: what it does a second, its history, its log and its tiers.
 //!
-//! It is made of the numbers of [`Engine::status`]. Averages are over the time since the last look, whoever looked; a look within
+//! It is made of the numbers of [`Engine::status`]. Averages are over the time since the last report, to whichever session; a report within
 //! [`SHORTEST`] of that begins no new time. Not here: transactions and locks (`seen::locks`), whose tables the front knows by name.
 
 use crate::engine::Engine;

@@ -223,7 +223,7 @@ impl Engine {
         list
     }
 
-    /// The settings in force, by name. Of the log and the object buffer what the volume has, which may be more
+    /// The settings in force, by name. For the log and the object buffer the volume's own, which may be more
     /// than what was asked for.
     pub fn settings(&self) -> Vec<(&'static str, u64)> {
         let s = &self.core.storage;

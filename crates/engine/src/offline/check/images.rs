@@ -125,7 +125,7 @@ pub(crate) fn in_object_only(look: &OfflineInstance, block: BlockId) -> Vec<(Pag
     only.collect()
 }
 
-/// Of them those that are in this one of the block's objects.
+/// The number of those that are in this one of the block's objects.
 pub(crate) fn in_this_only(
     look: &OfflineInstance,
     block: BlockId,

@@ -1,6 +1,6 @@
 //! Are two multisets of keys the same? In little memory: each key falls into one of [`BUCKETS`] by its hash, and of
-//! each bucket the number and the sum of the hashes are kept. Where these differ, a second walk collects the
-//! keys of so many differing buckets as memory allows, and names them.
+//! and for each bucket the number and the sum of the hashes are kept. Where these differ, a second walk collects the
+//! keys of as many differing buckets as memory allows, and names them.
 
 use hashbrown::HashMap;
 use std::hash::{DefaultHasher, Hasher};

@@ -19,7 +19,7 @@ use terrace_tier::page::{BLOCK_PAGES, PAGE_SIZE, PageId};
 
 /// Requests to the store at a time.
 pub(crate) const AT_ONCE: usize = 16;
-/// An object of which so many pages are wanted comes whole.
+/// An object of which at least this many pages are wanted is read whole.
 const WHOLE: usize = 8;
 
 /// Does `work` for each item, [`AT_ONCE`] at a time, this thread among those that work. Results in the items' order.

@@ -1,6 +1,6 @@
 //! What became of transactions that have ended, in little memory.
 //!
-//! Of a commit sequence number only the place among the open views counts: views that are opened later see it anyway.
+//! Of a commit sequence number only its place among the open views counts: views that are opened later see it anyway.
 //! So the numbers between two views are one ([`rounded`]), and transactions whose ids follow each other and whose
 //! numbers are one are one entry. Behind a long reader one entry stands for any number of commits; a view costs a few
 //! for each transaction that was active when it was opened.
@@ -61,7 +61,7 @@ impl Past {
         let Some(least) = ended.first() else { return };
         let tail = self.entries.split_off(self.entries.partition_point(|(from, _)| *from < least.id));
         let mut tail = tail.into_iter().peekable();
-        // What holds for those that were there before.
+        // What holds for the entries before.
         let mut around = self.last();
         for end in ended {
             while let Some((from, number)) = tail.next_if(|(from, _)| *from <= end.id) {

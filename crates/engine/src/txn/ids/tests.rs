@@ -83,7 +83,7 @@ fn behind_a_long_reader_any_number_of_rollbacks_is_a_few_entries_and_it_sees_non
     assert_eq!(ids.known(), 0);
 }
 
-/// A log of which only the horizon counts; who needs it moves it.
+/// A log of which only the horizon counts; the test that needs it moves it.
 #[derive(Default)]
 struct Horizon(AtomicU64);
 

@@ -2,7 +2,7 @@
 //!
 //! With [`Ids::set_durable`] a commit enters a queue with its number and the log position up to which the log must be durable for it. Numbers
 //! ascend, and positions never descend: an entry's is at least its predecessor's. So the entries below the durable horizon are a prefix of the
-//! queue, which the next view publishes and removes: nobody has to be told that the horizon moved. A number without a commit record of its own (a
+//! queue, which the next view publishes and removes: no notice of the horizon is needed. A number without a commit record of its own (a
 //! rollback, a commit that the binary log has decided) has its predecessor's position.
 //!
 //! A committer answers its client after [`Ids::see`]: every view that is opened after the answer takes the commit.

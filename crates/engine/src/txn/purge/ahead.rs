@@ -3,7 +3,7 @@
 //! Marks lie scattered. Where the store has their leaves, purge would wait for one after the other, 30 ms each, and fall behind a handful of
 //! writers: what it leaves is undo, which takes the slots and the memory of everything else. So it looks at the oldest transactions of all
 //! streams, and at the keys ahead of it in a long one, and [`Fetcher`]s bring the pages that are missing, side by side. They stay
-//! in memory until the transaction is purged: in little memory a page that nobody holds is gone again before its turn.
+//! in memory until the transaction is purged: in little memory an unpinned page is gone again before its turn.
 //!
 //! It is advice: nothing is locked or changed, and a page that does not come in time is waited for as before. As long as all is in memory
 //! nothing is looked at twice.
@@ -24,13 +24,13 @@ use terrace_tier::memory::pages::{Pages, Pin};
 use terrace_tier::memory::pool::Access;
 use terrace_tier::page::PageId;
 
-/// It goes on for so many transactions after a page was missing.
+/// It continues for this many transactions after a page was missing.
 const GOES_ON: u32 = 256;
 /// Undo records of one transaction that are looked at before it is its turn.
 const RECORDS: usize = 512;
 /// Streams looked at.
 const STREAMS: usize = 128;
-/// Pages held, or asked for: a part of the frames, at the least, at the most.
+/// Pages held, or asked for: a part of the frames, the minimum, the maximum.
 const FRAMES_A_PAGE: usize = 16;
 const PAGES: (usize, usize) = (4, 64);
 
@@ -141,7 +141,7 @@ pub struct Ahead {
 }
 
 impl Ahead {
-    /// With so many who fetch.
+    /// With `fetchers` fetchers.
     pub fn with(fetchers: usize) -> (Ahead, Vec<Fetcher>) {
         let ahead = Ahead { fetchers, ..Ahead::default() };
         let all = (0..fetchers).map(|_| Fetcher { fetches: ahead.fetches.clone(), wake: Arc::default() });
@@ -192,7 +192,7 @@ impl Ahead {
         }
     }
 
-    /// Asks for pages that the marks of a transaction need, `most` at the most. Returns how many.
+    /// Asks for pages that the marks of a transaction need, at most `most`. Returns how many.
     fn look_at(&self, core: &Core, past: &Past, most: usize) -> Result<usize> {
         let (mut pages, mut records, mut last) = (0, 0, None);
         core.streams.walk(past.begin, Some(past.end), |at, record| {
@@ -236,14 +236,14 @@ impl Ahead {
         }
     }
 
-    /// Of a transaction's keys of one tree, in order, which purge comes to now: asks for what those from `from` on need, up to half of what may be
+    /// Purge comes to these keys of a transaction in one tree now, in order: asks for what those from `from` on need, up to half of what may be
     /// asked for. Returns the first key that was not looked at.
     pub(super) fn ask(&mut self, core: &Core, csn: u64, tree: &Tree, keys: &[&[u8]], from: usize) -> usize {
         if self.is_off() || keys.len() == from {
             return keys.len();
         }
         self.part += 1;
-        // One at the least, so that it goes on.
+        // At least one, so that it makes progress.
         let most = Ahead::most(core);
         let most = most.saturating_sub(self.fetches.count()).min(most / 2).max(1);
         let (mut pages, mut last) = (0, None);

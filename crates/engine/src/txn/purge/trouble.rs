@@ -1,6 +1,6 @@
-//! What purge can't read.
+//! Pages that purge can't read.
 //!
-//! Of a page that is damaged or lost a delete mark or a large value stays where it is: its tree has to be made anew in any case, and nothing
+//! If a page is damaged or lost, a delete mark or a large value stays where it is: its tree has to be rebuilt in any case, and nothing
 //! behind it, in any table, waits for that. Every reader sees such a mark as what it is.
 //!
 //! A page that may be there when it is asked for again (the store or the volume does not answer), or one of undo, is waited for. After some
@@ -55,7 +55,7 @@ impl Trouble {
         stuck.into_iter().chain(left).collect()
     }
 
-    /// Purge goes on without so many if what it met is lost for good.
+    /// Purge continues without this many if what it met is lost for good.
     pub(super) fn pass_by<E: Into<Error>>(&self, core: &Core, error: E, count: usize) -> Result<()> {
         let error = error.into();
         let is_lost = match &error {

@@ -1,9 +1,9 @@
 //! Rows that a statement changes one after the other, changed together.
 //!
 //! Each tree is gone through in the order of its keys, so that what one leaf has is changed under one latch. The entries of
-//! secondary indexes come first: who reads without a view finds no entry whose row has gone.
+//! secondary indexes come first: a reader without a view finds no entry whose row has gone.
 //!
-//! The rows are locked by who changes them: nobody can come between. Not for entries that must be unique.
+//! The rows are locked by their writer: no other session can come between. Not for entries that must be unique.
 
 use super::super::change::Act;
 use super::super::{Txn, TxnState};
@@ -20,11 +20,11 @@ use terrace_tier::limits::meter;
 #[derive(Clone, Copy, Debug)]
 pub struct KeyChange<'a> {
     pub index: usize,
-    /// As in [`super::Entry`]; of a row its primary key.
+    /// As in [`super::Entry`]; for a row its primary key.
     pub key: &'a [u8],
-    /// As in [`super::Entry`]; of a row 0.
+    /// As in [`super::Entry`]; for a row 0.
     pub primary_at: usize,
-    /// What is put: a row in place of the one that is there, an entry where none is. None: what is there goes.
+    /// What is put: a row in place of the present one, an entry where none is. None: the present one is deleted.
     pub put: Option<&'a [u8]>,
 }
 
@@ -126,7 +126,7 @@ impl Txn {
         Ok(())
     }
 
-    /// Marks the rows that are there at these keys, which ascend, as deleted. Returns how many were there.
+    /// Marks the existing rows at these keys, which ascend, as deleted. Returns how many there were.
     pub(super) fn mark_sorted_rows(
         &self,
         state: &mut TxnState,

@@ -36,12 +36,12 @@ pub(super) fn is_far(table: &Table, index: usize, key: &[u8]) -> bool {
     table.tree(index).is_ok_and(|tree| tree.missing(key).is_some_and(|id| tree.pages().is_far(id)))
 }
 
-/// Has prefetchers fetch what only the store has of the leaves, but for the first entry's, which the caller is about to fetch. Whether there was any.
+/// Has prefetchers fetch the leaves that only the store has, without the first entry's, which the caller is about to fetch. Whether there was any.
 #[cold]
 pub(super) fn ask<'a>(table: &Table, entries: impl Iterator<Item = (usize, &'a [u8])>) -> bool {
     let mut seen: SmallVec<[PageId; AT_ONCE]> = SmallVec::new();
     for (number, (index, key)) in entries.enumerate() {
-        // An error is for who changes the entry to find.
+        // An error is left for the change of the entry.
         let Ok(tree) = table.tree(index) else { break };
         let Some(id) = tree.missing(key).filter(|id| !seen.contains(id)) else { continue };
         if !tree.pages().is_far(id) {

@@ -154,7 +154,7 @@ impl Txn {
     }
 
     /// Locks a value whose leaf is latched, and from `from` (if it is given) up to it the gap, in which nothing is. None: it is
-    /// not a committed one, or too new, or somebody has something against it; then it is to be looked at more closely. Else whether the
+    /// not a committed one, or too new, or another session has a lock against it; then it is to be examined more closely. Otherwise whether the
     /// lock is new.
     pub(crate) fn lock_in_leaf(
         &self,
@@ -195,7 +195,7 @@ impl Txn {
     }
 
     /// Locks the rows that follow `from`, which was locked last by a scan upward that keeps gaps, as far as they are committed and
-    /// in the leaf and nobody has anything against it. Returns how many. Their leaf is latched.
+    /// in the leaf and no other session has a lock against it. Returns how many. Their leaf is latched.
     pub(crate) fn lock_following<'k>(
         &self,
         state: &mut TxnState,
@@ -241,7 +241,7 @@ impl Txn {
 #[derive(Clone, Copy)]
 pub(crate) struct How<'a> {
     pub mode: Mode,
-    /// Whether what somebody else has locked is waited for.
+    /// Whether a lock of another session is waited for.
     pub waits: bool,
     pub beside: Beside<'a>,
 }

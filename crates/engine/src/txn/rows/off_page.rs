@@ -1,6 +1,6 @@
 //! Where the bytes of a row go: into its leaf, or parts of it into pages of their own, or all of it; and back.
 //!
-//! An update looks at the row that is there before it writes: parts that have the same bytes are named again. It holds no latch
+//! An update reads the present row before it writes: parts that have the same bytes are named again. It holds no latch
 //! meanwhile, so under the leaf's latch the row must still name them; if it doesn't, they are written as if nothing had been there.
 
 use super::super::{Txn, TxnState};
@@ -24,7 +24,7 @@ pub type PartFilter = dyn Fn(&[u8], u16) -> bool + Send;
 /// What of a row is wanted.
 #[derive(Clone, Copy)]
 pub(crate) struct WantedParts<'a> {
-    /// Of a row that is a large value, or has parts that are, so many first bytes. Of one with parts, 0 is nothing, and anything else
+    /// Of a row that is a large value, or has parts that are, this many first bytes. For one with parts, 0 is nothing, and anything else
     /// what `parts` says.
     pub enough: usize,
     /// None: all.
@@ -107,11 +107,11 @@ pub(crate) enum Opened {
     Whole,
     /// A large value that it names is gone, so the copy is stale.
     Stale,
-    /// A crash has left a large value that it names without its bytes: who wrote it was not committed, and is going back.
+    /// A crash has left a large value that it names without its bytes: its writer was not committed, and is being rolled back.
     Hollow(PageId),
 }
 
-/// As `open`, for who reads what is committed, or has locked the row. False: it is stale.
+/// As `open`, for a reader of committed rows, or one that has locked the row. False: it is stale.
 pub(crate) fn payload(
     table: &Table,
     value: &[u8],
@@ -185,5 +185,5 @@ pub(crate) fn open(
     Ok(Opened::Whole)
 }
 
-/// Of a large value, all bytes.
+/// All bytes of a large value.
 const ALL: usize = usize::MAX;

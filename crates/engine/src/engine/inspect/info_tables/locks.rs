@@ -12,7 +12,7 @@ use std::fmt::Write;
 use terrace_io::clock::Nanos;
 use terrace_tier::page::SpaceId;
 
-/// Rows of `locks` at the most.
+/// At most this many rows of `locks` are shown.
 pub const LOCKS_MAX: usize = 100_000;
 const NANOS_A_MS: u64 = 1_000_000;
 /// Where a range of keys that has no end ends.
@@ -154,7 +154,7 @@ fn held_row(trees: &Trees, lock: &LockSeen) -> [Value; 9] {
 fn locks(core: &Core, each: &mut dyn FnMut(&[Value])) {
     let trees = Trees::of(core);
     let waits = core.locks.waits_seen();
-    // Of rows that are locked by the id of who changed them, those that somebody waits for.
+    // Of the rows that are locked by the transaction id in them, those that a session waits for.
     let mut changed = HashSet::new();
     let mut left = LOCKS_MAX;
     let mut put = |row: &[Value]| {
