@@ -232,7 +232,7 @@ impl Cursor {
     }
 
     /// From now on, or no longer, a row that another session has locked is returned as it was last committed, and not locked: a reader
-    /// that doesn't want that version needn't wait for the row. For cursors over rows that lock no gaps; others wait as ever.
+    /// that doesn't want that version needn't wait for the row. For cursors over rows that lock no gaps; others wait in any case.
     pub fn set_semi_consistent(&mut self, on: bool) {
         self.wants_semi = on;
     }
@@ -291,7 +291,7 @@ impl Cursor {
     }
 
     /// From now on only the first `bytes` bytes are read of a row that is not in its leaf; None: all. Rows in
-    /// their leaf are whole as ever.
+    /// their leaf are always whole.
     pub fn set_enough(&mut self, bytes: Option<usize>) {
         self.enough = bytes.unwrap_or(usize::MAX);
     }

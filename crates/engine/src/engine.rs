@@ -253,7 +253,7 @@ impl Engine {
             self.core.catalog.named(&tables, &spaces)
         })
     }
-    /// Decides a prepared transaction. One whose end fails stays prepared, and can be decided again, but for one that is being rolled back by
+    /// Decides a prepared transaction. One whose end fails stays prepared, and can be decided again, unless it is being rolled back by
     /// then, which continues in the background; meanwhile it cannot be taken again.
     fn decide(&self, xid: &[u8], end: impl FnOnce(&mut OrphanedTxn) -> Result<()>) -> Result<()> {
         let taken = {

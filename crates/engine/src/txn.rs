@@ -5,8 +5,8 @@
 //! id and a pointer to the undo record that leads back (`change`).
 //!
 //! Commit is one mini-transaction: the state in the Begin record, with the commit sequence number. A
-//! transaction that only inserted, within one page of undo, takes its records off instead: nobody
-//! will ask for them. The commit is visible when that is in the log, or (`ids::unseen`) durable, and acknowledged when the log is
+//! transaction that only inserted, within one page of undo, takes its records off instead: they
+//! will not be needed. The commit is visible when that is in the log, or (`ids::unseen`) durable, and acknowledged when the log is
 //! durable that far ([`Ticket::wait`]).
 
 pub mod cancel;
@@ -75,7 +75,7 @@ pub struct Savepoint {
 /// The longest XID, in bytes.
 pub const XID_MAX: usize = 256;
 
-/// About so many rows that are locked one behind the other are one lock of InnoDB's, which has one for a page.
+/// About this many rows that are locked one behind the other are one lock of InnoDB's, which has one for a page.
 const ROWS_OF_A_PAGE: u64 = 100;
 
 pub struct Txn {
@@ -83,7 +83,7 @@ pub struct Txn {
     session: u64,
     isolation: Isolation,
     cancel: Arc<Cancel>,
-    /// Has an owner that is told of waits. Set and unset by who runs the transaction.
+    /// Has an owner that is told of waits. Set and unset by the session that runs the transaction.
     owned: AtomicBool,
     told: Told,
     state: Mutex<TxnState, { Mutexes::Transaction as u8 }>,
@@ -128,7 +128,7 @@ impl Txn {
         self.side.get_or_init(make)
     }
 
-    /// Another transaction in the memory of one that has ended, if nobody else holds that: a session's next one.
+    /// Another transaction in the memory of one that has ended, if nothing else holds that: a session's next one.
     pub fn begin_again(self: &mut Arc<Txn>, isolation: Isolation) {
         let core = self.core.clone();
         match Arc::get_mut(self) {
@@ -170,8 +170,8 @@ impl Txn {
     pub fn set_lock_wait_timeout_ms(&self, ms: u64) {
         self.state.lock().lock_wait_ms = ms;
     }
-    /// It changed what its roll back doesn't take back (a table of an engine without transactions): in a circle of waits it gives way only
-    /// to its like.
+    /// It changed what its rollback doesn't undo (a table of an engine without transactions): in a deadlock it is the victim only
+    /// if all others did, too.
     pub fn set_one_way(&self, on: bool) {
         self.state.lock().one_way = on;
     }
@@ -259,7 +259,7 @@ impl Txn {
             self.close_view(&mut state);
         }
     }
-    /// A statement has ended: at READ COMMITTED nobody sees what it saw any more, and purge may go on however long the transaction rests.
+    /// A statement has ended: at READ COMMITTED its view is not needed any more, and purge may proceed however long the transaction rests.
     pub fn statement_end(&self) {
         if matches!(self.isolation, Isolation::ReadCommitted) {
             self.let_go_of_view();
@@ -326,7 +326,7 @@ impl Txn {
         self.forget_view(view);
         result
     }
-    /// Who reads, for consistent reads.
+    /// The reader, for consistent reads.
     pub(crate) fn reader(&self) -> Reader {
         let mut state = self.state.lock();
         let me = state.id;

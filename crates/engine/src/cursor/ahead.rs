@@ -2,8 +2,8 @@
 //! locked with it, under the same latch, as one longer range.
 //!
 //! They are what they were when they were copied for as long as they are locked, and no row comes between them, for the
-//! gaps are locked too. So they are handed out without another look. What is in the way of one of them ends the batch: it is
-//! waited for when its turn comes, as ever.
+//! gaps are locked too. So they are handed out without another look. A lock in the way of one of them ends the batch: it is
+//! waited for when its turn comes, as without locking ahead.
 //!
 //! Not here: which scans may say that they read all rows. Such a scan must not end early, for locks once taken stay.
 

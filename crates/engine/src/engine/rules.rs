@@ -164,8 +164,8 @@ pub struct Instead<'a> {
 
 impl Engine {
     /// The table's rules from now on; default rules are none. Instantly in force, durable when it returns. Rules that contradict one
-    /// another, or guarantee more than there is, are refused, and nothing has changed; except those that the table had that it is
-    /// to take the place of.
+    /// another, or guarantee more than there is, are refused, and nothing has changed; rules of the table that it is to replace
+    /// are not counted.
     pub fn set_table_rules(&self, name: &str, rules: TableRules, instead: Option<Instead<'_>>) -> Result<()> {
         let core = self.core_of(name);
         let Instead { of, going } = instead.unwrap_or_default();

@@ -2,7 +2,7 @@
 //!
 //! Where all sessions want a few rows, nearly all of them stand in lines, and most of them wait for rows of others that stand in lines themselves. The choice of
 //! the next one decides how long these wait: one who has locked nothing yet lets all others wait for a row more, one for whom half of them
-//! wait sets them free. So the one for whom most sessions wait, at whatever remove, but for those in the same line, is
+//! wait sets them free. So the one for whom most sessions wait, directly or through others, not counting those in the same line, is
 //! served first, and of equals the one that came first (Tian, Huang, Mozafari, Schoenebeck: Contention-Aware Lock Scheduling for Transactional
 //! Databases, VLDB 2018). No waiter is passed more than [`PASSED_MAX`] times.
 //!

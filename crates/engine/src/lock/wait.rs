@@ -1,7 +1,7 @@
 //! Waiting for locks.
 //!
 //! A request that finds something in the way waits for its owners: edges in the wait-for graph, which is searched for
-//! a cycle before each wait. Of those in a cycle the one that has done least is the victim, and of equals the one
+//! a cycle before each wait. The member of a cycle that has done least is the victim, and of equals the one
 //! that would close it. Each waiter has an event of its own, notified when one of those it waits for ends or gives
 //! something back; then it looks again.
 //!

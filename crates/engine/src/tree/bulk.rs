@@ -7,8 +7,8 @@
 //! is under construction at the highest level in the end becomes the root.
 //!
 //! Until [`Whole::install`] the root is an empty leaf and nothing leads to the pages written: others may use the tree,
-//! and if they put something into it, it is not installed. The numbers of these pages are taken in runs, known to who
-//! gives them ([`Numbers`]): ALTER builds in new spaces, which are dropped whole; a load in a transaction notes them in
+//! and if they put something into it, it is not installed. The numbers of these pages are taken in runs, known to
+//! their giver ([`Numbers`]): ALTER builds in new spaces, which are dropped whole; a load in a transaction notes them in
 //! its undo (`txn::fill`).
 //!
 //! Pages pass by the log and the pool if the build has a [`Bypass`], and are durable before the root names them.

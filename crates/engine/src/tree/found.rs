@@ -3,7 +3,7 @@
 use super::node::{Node, compare};
 use std::cmp::Ordering;
 
-/// Dead entries between two that are neighbours otherwise; with more they are none.
+/// Entries with at most this many dead ones between them count as neighbours.
 const DEAD_MAX: usize = 16;
 
 #[derive(Clone, Copy)]

@@ -8,7 +8,7 @@ use terrace_tier::memory::lower_tiers::ReadError;
 use terrace_tier::memory::pages::ReadGuard;
 use terrace_tier::memory::pool::Access;
 
-/// A tree of at most this many leaves is counted whole; of a larger one as many are counted.
+/// A tree of at most this many leaves is counted whole; in a larger one as many are counted.
 const LEAVES: u64 = 256;
 /// Levels above the leaves of a tree whose leaves are counted: in a higher one, what crashes take does not matter.
 const LEVELS_MAX: u8 = 2;

@@ -6,7 +6,7 @@
 //! pages to give back, and afterwards the values to remove: each carries the Load record's place as its own, marked
 //! fresh, as an inserted one does.
 //!
-//! DroppedSpaces back comes to the Filled record first: values are removed one by one, for others may have put theirs beside
+//! A rollback comes to the Filled record first: values are removed one by one, for others may have put theirs beside
 //! them by now. Then to the Extents, whose pages are the tree's own if the Load record says so.
 //!
 //! Locks: the transaction's state, over each of these mini-transactions. Latches: the root, the header, undo pages.

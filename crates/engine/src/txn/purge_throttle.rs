@@ -1,6 +1,6 @@
 //! Back-pressure: writers are slowed when purge cannot keep up.
 //!
-//! History that a reader holds back is not purge's to take away and slows nobody. What purge could take and has not
+//! History that a reader holds back is not purge's to take away and slows no writer. What purge could take and has not
 //! yet is its lag, in undo records. Beyond `purge_lag_max` each change costs a delay that grows with the lag, up to
 //! [`DELAY_MAX`]: so writers and purge come to an even pace, and undo does not fill the volume. While purge gets nowhere
 //! (`purge::trouble`) there is no pace to come to, and changes cost nothing.

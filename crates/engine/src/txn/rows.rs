@@ -280,7 +280,7 @@ impl Txn {
         done
     }
 
-    /// Inserts a value as a load has sorted it: of the primary tree, or an entry, whose first `unique` bytes must not come twice.
+    /// Inserts a value as a load has sorted it: a row of the primary tree, or an entry, whose first `unique` bytes must not come twice.
     pub(crate) fn insert_value(
         &self,
         table: &Table,

@@ -206,8 +206,8 @@ impl Core {
         let _ = self.drop_spaces(self.catalog.take_abandoned());
     }
 
-    /// Forgets spaces that no table names any more, durably, as far as nobody uses them. Those that are left purge
-    /// comes to: the error is only the first that was not for being in use.
+    /// Forgets spaces that no table names any more, durably, unless they are in use. Purge comes to those that are
+    /// left: the error is only the first that has another reason.
     pub fn drop_spaces(&self, spaces: Vec<SpaceId>) -> Result<()> {
         let mut first = None;
         for space in spaces {

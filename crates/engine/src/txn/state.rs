@@ -13,12 +13,12 @@ use terrace_tier::page::{Glsn, PageId, SpaceId};
 
 /// Rows locked from which on each is looked at whether it lies beside the one before: few have locks of their own.
 const MANY: u64 = 64;
-/// A transaction that has locked so many rows has its single locks in compact sets, where one takes a hundredth of a range: a range begins
+/// A transaction that has locked this many rows has its single locks in compact sets, where one takes a hundredth of a range: a range begins
 /// with the [`RUN`]th row that lies beside the one before it.
 const CROWD: u64 = crate::lock::CROWD as u64;
 pub(crate) const RUN: u32 = 8;
 
-/// The row that was locked last, of many. Who looks up one row after the other in their order (who applies a source's changes of rows) has one
+/// The row that was locked last, of many. A session that looks up one row after the other in their order (a replica that applies row events) has one
 /// lock for neighbours, as a scan has.
 #[derive(Default)]
 pub(super) struct Latest {
@@ -28,7 +28,7 @@ pub(super) struct Latest {
     run: u32,
 }
 
-/// Where locks on rows were given back because the rows were changed: who undoes such a change alone takes the lock again.
+/// Locks on rows were given back there because the rows were changed: undoing only such a change takes the lock again.
 #[derive(Default)]
 pub(super) struct GivenBack {
     /// Whose they were.
@@ -56,12 +56,12 @@ pub(crate) struct TxnState {
     /// The last record.
     pub last: RollPtr,
     pub(super) statement: RollPtr,
-    /// Something was changed that somebody may look back behind.
+    /// Something was changed whose old version another session may read.
     pub(super) has_past: bool,
     pub(super) view: Option<u64>,
     /// Rows newer than the view are not locked (`strict`).
     pub(super) strict: bool,
-    /// It changed what no roll back takes back: of those that wait in a circle another is the victim, if it can be.
+    /// It changed what no rollback undoes: in a deadlock another member is the victim, if possible.
     pub(super) one_way: bool,
     /// The trees in which it holds gap locks, and those in which it may hold row locks on ranges.
     pub(super) gaps: Vec<SpaceId>,
@@ -122,7 +122,7 @@ impl TxnState {
         self.last = last;
         self.owed_undo.retain(|to| *to != last);
     }
-    /// Whether it holds so many locks that those on rows that it changes are given back.
+    /// Whether it holds so many locks that those on rows that it changes are released.
     pub(super) fn locks_many(&self) -> bool {
         self.locked >= MANY
     }
@@ -158,7 +158,7 @@ impl TxnState {
             face.set_changes(self.changes, Some(self.rows));
         }
     }
-    /// It has locked so many rows more.
+    /// It has locked `rows` more rows.
     pub(super) fn locks(&mut self, rows: u64) {
         if rows > 0 {
             self.locked += rows;
@@ -179,7 +179,7 @@ impl TxnState {
             return None;
         }
         let latest = self.latest.iter_mut().find(|latest| latest.of == Some((space, mode)))?;
-        // Empty: who took it has locked nothing.
+        // Empty: no row was locked.
         (!latest.key.is_empty() && latest.key != key).then(|| std::mem::take(&mut latest.key))
     }
     /// Whether a row beside the one locked last there is locked with it as a range.

@@ -2,11 +2,11 @@
 //!
 //! A transaction that has a view and is strict locks no row whose newest committed version the view doesn't see:
 //! the read, update or delete that wants it fails with [`RowChanged`](crate::error::Error::RowChanged), and so does an insert at a key that was
-//! deleted, or inserted, since. Where it can't be told, in an index or a table built anew since, reads that lock fail as those that
-//! do not ([`Changed`](crate::error::Error::Changed)). Whoever gets it rolls the transaction back. So what a transaction writes rests on what it
+//! deleted, or inserted, since. Where it can't be told, in an index or a table rebuilt since, reads that lock fail as those that
+//! do not ([`Changed`](crate::error::Error::Changed)). The session that gets it rolls the transaction back. So what a transaction writes rests on what it
 //! has read. It asks for rows only, not for entries of other indexes: each leads to its row.
 //!
-//! The version is looked at under the leaf's latch. One that somebody is still writing is waited for first: it may be rolled
+//! The version is checked under the leaf's latch. One that is still being written is waited for first: it may be rolled
 //! back. For a committed one no lock is waited for, since nothing can make it older.
 
 use super::{Txn, TxnState};
@@ -47,7 +47,7 @@ impl Txn {
         Reader { view: None, me: self.state.lock().id }
     }
 
-    /// Whether a locked row may be returned as it was committed before: not to who would find out when it locks it.
+    /// Whether a locked row may be returned as it was committed before: not to a reader that would find out when it locks it.
     pub(crate) fn reads_beside_locks(&self) -> bool {
         self.isolation != Isolation::ReadCommitted || !self.is_strict()
     }

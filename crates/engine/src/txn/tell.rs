@@ -50,14 +50,14 @@ impl Txn {
         }
     }
 
-    /// Whether, from now on, what is read and done is told to somebody before the transaction ends; as when it begins. If not, what was seen
-    /// is waited for at its end.
+    /// Whether, from now on, results are sent to a client before the transaction ends; as when it begins. If not, the commits that it saw
+    /// are waited for at its end.
     pub fn set_tells(&self, on: bool) {
         self.told.silent.store(!on, Ordering::Relaxed);
         self.side.get().iter().for_each(|side| side.set_tells(on));
     }
 
-    /// From now on a view that is opened holds all that was committed before, for which it waits: of a replica, which applies what follows.
+    /// From now on a view that is opened holds all that was committed before, for which it waits: for a replica, which applies what follows.
     pub fn set_views_of_all(&self, on: bool) {
         self.told.of_all.store(on, Ordering::Relaxed);
     }

@@ -1,7 +1,7 @@
 //! Temporary tables: a core of their own over the same storage and the same memory.
 //!
 //! It has its own catalog, undo, ids, locks and purge, all of them in temporary spaces: pages that no log knows, that go to
-//! the spill space (`terrace_tier::volume::temporary`) and that nobody finds after the process. So everything that tables do, temporary ones
+//! the spill space (`terrace_tier::volume::temporary`) and that are lost with the process. So everything that tables do, temporary ones
 //! do too, by the same code: rows, large values, secondary indexes, statements and savepoints rolled back, ALTER, TRUNCATE.
 //!
 //! A transaction that uses a temporary table has a **side**, which is a transaction of that core: statements and savepoints begin and
@@ -81,7 +81,7 @@ impl Core {
 }
 
 impl Txn {
-    /// Who works for the transaction on this table: its side, if the table is temporary.
+    /// The transaction that does the work on this table: the side, if the table is temporary.
     pub(crate) fn side(&self, table: &Table) -> Option<&Arc<Txn>> {
         let core = self.core().of_temporary().filter(|_| table.is_temporary())?;
         Some(self.side_or(|| Txn::beside(self, core)))

@@ -1,6 +1,6 @@
 //! When a commit is durable, and visible.
 //!
-//! With durable reads (`ids::unseen`) a commit is visible when it is durable; of a transaction that has changed nothing the ticket waits for the
+//! With durable reads (`ids::unseen`) a commit is visible when it is durable; if the transaction has changed nothing, its ticket waits for the
 //! commits that it has seen under locks.
 
 use crate::error::{Error, Result};
@@ -56,7 +56,7 @@ impl Ticket {
         Ok(())
     }
 
-    /// Waits as one has to who changed rows while the object buffer was nearly full, and has not waited yet: less than 20 ms. `wait` does so, too.
+    /// Waits as a writer has to that changed rows while the object buffer was nearly full, and has not waited yet: less than 20 ms. `wait` does so, too.
     pub fn keep_pace(&self) {
         self.core.pay_late(self.owed);
     }

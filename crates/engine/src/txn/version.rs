@@ -10,7 +10,7 @@ use crate::row::{Head, TxnId};
 use crate::txn::shared::Core;
 use crate::undo::record::Body;
 
-/// Who looks.
+/// The reader of a version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reader {
     /// None: reads what is newest, committed or not.

@@ -1,17 +1,17 @@
 //! The pace of writers while blocks are sinking: slower, the fewer slots of the object buffer are free.
 //!
 //! Below the low watermark the sinker works for room (`tier/src/objects/sink/policy.rs`). If writers take slots faster than it
-//! frees them, each change costs a delay: nothing worth a word at the watermark, and growing without a step until changes
-//! take slots no faster than blocks sink. So nobody comes to the point where no slot is free and everybody stands
-//! until a block has gone, which is left as the last resort (`growth`, `Pool::wait_to_change`).
+//! frees them, each change costs a delay: negligible at the watermark, and growing without a step until changes
+//! take slots no faster than blocks sink. So writers do not reach the point where no slot is free and all of them wait
+//! until a block has gone, which is left as the last resort (`slot_reservation`, `Pool::wait_to_change`).
 //!
-//! Who holds locks waits for what he owes when his transaction has ended, unless that is much.
+//! A transaction that holds locks pays its delay when it has ended, unless that is large.
 //!
-//! In the same way those who change rows of a table with a limit of writes are slowed, and nobody else, while that limit holds pages of it back.
+//! In the same way writers to a table with a write limit are slowed, and no others, while that limit holds pages of it back.
 //!
 //! A wait ends when the delay, as it is by then, has passed: it gets shorter while it lasts if blocks sink. Without
-//! an object store nothing gives slots back, and nobody is slowed; nor for what sinking cannot give: where undo or the catalog hold
-//! the slots, a writer waits until all else has sunk and no longer, and goes on to where it is told that the object buffer is full.
+//! an object store nothing gives slots back, and no writer is slowed; nor for what sinking cannot give: where undo or the catalog hold
+//! the slots, a writer waits until all else has sunk and no longer, and continues to where it gets the error that the object buffer is full.
 //! Nor where no block has sunk for as long as one waits for room
 //! (`log_wait_timeout_ms`): then new pages are refused, and changes in place, which take no slot, go on.
 
@@ -37,10 +37,10 @@ const DELAY: Nanos = 1_000_000;
 const DELAY_MAX: Nanos = 1_000_000_000;
 /// Delays are added up until a wait of so long is worth it.
 const WAIT: Nanos = 1_000_000;
-/// One who holds locks owes so much before he waits: what is less he pays when his transaction has ended, so that others who want
-/// his rows don't pay for him. A row that many want would else be had by one who waits, most of the time.
+/// A transaction that holds locks waits if it owes at least this much: a smaller delay it pays when it has ended, so that others that want
+/// its rows don't pay for it. A row that many want would otherwise be held by a waiting transaction most of the time.
 const LATE: Nanos = 20_000_000;
-/// How often one who waits looks again.
+/// How often a waiting writer looks again.
 const LOOK: Nanos = 20_000_000;
 
 #[derive(Default)]

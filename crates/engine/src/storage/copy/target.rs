@@ -36,7 +36,7 @@ struct Files {
 }
 
 impl Target {
-    /// Makes the files at an empty place for a copy of the instance, which needs at least `least` bytes.
+    /// Makes the files at an empty place for a copy of the instance, which needs at least `bytes` bytes.
     pub fn make(
         disk: Arc<dyn Disk>,
         superblock: &Superblock,

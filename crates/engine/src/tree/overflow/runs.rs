@@ -1,7 +1,7 @@
 //! The pages of large values, as runs of neighbours: so that they can be freed without being read.
 //!
 //! For each value, in the order of the list that names them, as numbers of variable length: how many runs of neighbouring pages it has,
-//! 0 if that is not known; of each run how far it begins from where the one before ended (the first from the value's first
+//! 0 if that is not known; and for each run how far it begins from where the one before ended (the first from the value's first
 //! page; twice the distance, or twice its size less one if it lies before), and how many pages it has beyond one.
 
 use super::Large;

@@ -1,6 +1,6 @@
 //! What became of transactions that have ended, in little memory.
 //!
-//! Of a commit sequence number only its place among the open views counts: views that are opened later see it anyway.
+//! All that counts of a commit sequence number is its place among the open views: views that are opened later see it anyway.
 //! So the numbers between two views are one ([`rounded`]), and transactions whose ids follow each other and whose
 //! numbers are one are one entry. Behind a long reader one entry stands for any number of commits; a view costs a few
 //! for each transaction that was active when it was opened.

@@ -1,5 +1,5 @@
-//! Leaves that the entries of one row need. Where one of them had to come from the object store, those that are still to be changed
-//! are likely to be there, too: they are asked for together, not one after the other.
+//! Leaves that the entries of one row need. If one of them had to come from the object store, those that are still to be changed
+//! probably have to, too: they are fetched together, not one after the other.
 
 use super::{Entry, Txn};
 use crate::table::Table;

@@ -24,7 +24,7 @@ pub type PartFilter = dyn Fn(&[u8], u16) -> bool + Send;
 /// What of a row is wanted.
 #[derive(Clone, Copy)]
 pub(crate) struct WantedParts<'a> {
-    /// Of a row that is a large value, or has parts that are, this many first bytes. For one with parts, 0 is nothing, and anything else
+    /// The number of first bytes wanted of a row that is a large value, or has parts that are. For one with parts, 0 is nothing, and anything else
     /// what `parts` says.
     pub enough: usize,
     /// None: all.

@@ -154,7 +154,7 @@ fn held_row(trees: &Trees, lock: &LockSeen) -> [Value; 9] {
 fn locks(core: &Core, each: &mut dyn FnMut(&[Value])) {
     let trees = Trees::of(core);
     let waits = core.locks.waits_seen();
-    // Of the rows that are locked by the transaction id in them, those that a session waits for.
+    // Rows that are locked by the transaction id in them are shown if a session waits for them.
     let mut changed = HashSet::new();
     let mut left = LOCKS_MAX;
     let mut put = |row: &[Value]| {
