@@ -163,7 +163,7 @@ pub struct Instead<'a> {
 }
 
 impl Engine {
-    /// The table's rules from now on; default rules are none. Instantly in force, durable when it returns. Rules that contradict one
+    /// The table's rules from now on; default rules mean that it has no rules. Instantly in force, durable when it returns. Rules that contradict one
     /// another, or guarantee more than there is, are refused, and nothing has changed; rules of the table that it is to replace
     /// are not counted.
     pub fn set_table_rules(&self, name: &str, rules: TableRules, instead: Option<Instead<'_>>) -> Result<()> {

@@ -98,7 +98,7 @@ impl Image {
         self.level
     }
 
-    /// Makes the bytes this node, behind their header: of an empty page of this kind and level.
+    /// Makes the bytes this node, behind their header: an empty page of this kind and level.
     pub fn fill(mut self, bytes: &mut [u8]) {
         assert_eq!(self.flags, 0, "a built node has no flags");
         self.put_u16(at::COUNT, self.count);

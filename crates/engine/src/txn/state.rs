@@ -122,7 +122,7 @@ impl TxnState {
         self.last = last;
         self.owed_undo.retain(|to| *to != last);
     }
-    /// Whether it holds so many locks that those on rows that it changes are released.
+    /// Whether it holds enough locks for those on rows that it changes to be released.
     pub(super) fn locks_many(&self) -> bool {
         self.locked >= MANY
     }
