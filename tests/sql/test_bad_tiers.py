@@ -79,7 +79,7 @@ class Instance:
         assert not self.runs(run), "the engine runs on a damaged volume"
         said = [line for line in self.log_since(mark).splitlines() if "Terrace: the engine can't start" in line]
         self.server.kill9()
-        assert len(said) == 1, said
+        assert len(said) == 1 and "[ERROR]" in said[0], said
         return said[0]
 
 

@@ -5,6 +5,7 @@ import errno
 import os
 import random
 import shutil
+import struct
 import subprocess
 import time
 
@@ -13,6 +14,7 @@ import pytest
 from conftest import ROOT, Server, end, wait_until
 from test_bad_store import flip, objects_of, server_on
 from test_bad_store import directory, s3  # noqa: F401: fixtures
+from test_bad_tiers import FIRST_USER, PAGE
 from test_bad_volume import Full
 from test_object import SIZES, is_mostly_far, load, status
 
@@ -191,4 +193,235 @@ def test_metrics_that_cannot_be_listened_for_are_one_warning(tmp_path, run, engi
         stays(other, "metrics", ["Warning"])
     finally:
         end(other)
+        end(server)
+
+
+def ended(server, state, level):
+    """The state was told of with this level, has ended, and that is told too: once each."""
+    assert stays(server, state, [level, "Note"])[1].rstrip().endswith("works again")
+
+
+def with_far_table(server, run):
+    """A connection; most of table t is in the store only, and table more can take the memory and the object buffer."""
+    connection = server.connect()
+    load(connection, run)
+    run(connection, "CREATE TABLE more (PRIMARY KEY (id)) ENGINE=Terrace SELECT * FROM t WHERE id > 1000")
+    wait_until(lambda: is_mostly_far(connection, run))
+    return connection
+
+
+def sink_all(connection, run):
+    """No page of table t is near: all are in the store."""
+    near = "SELECT SUM(PAGES_VOLUME + PAGES_MEMORY) FROM information_schema.TERRACE_SPACES WHERE TABLE_SCHEMA = 'd' AND TABLE_NAME = 't'"
+
+    def is_far():
+        run(connection, "UPDATE more SET v = v + 1 WHERE id % 8 = 0")
+        return int(run(connection, near)[0][0]) <= 2 and int(status(connection, run, "sink_blocks_waiting")) == 0
+
+    wait_until(is_far)
+
+
+def flip_objects(store):
+    """One bit of every page of every object, which are not compressed: not of first blocks, which have the roots of the trees."""
+    files = [os.path.join(at, name) for at, _, names in os.walk(store.path) for name in names]
+    pages = [file for file in files if os.path.getsize(file) > PAGE and int(os.path.basename(os.path.dirname(file)), 16) > 0]
+    assert len(pages) > 2
+    for file in pages:
+        for at in range(1024 + 777, os.path.getsize(file), 16384):
+            flip(file, at)
+
+
+def flip_pages(server, text):
+    """One bit of every page on the volume that has the text, and is no page of undo. Returns how many they were."""
+    path, count, after = os.path.join(server.directory, "data", "terrace", "pages"), 0, 0
+    data = open(path, "rb").read()
+    while (at := data.find(text, after)) >= 0:
+        page = at // PAGE * PAGE
+        if struct.unpack_from("<I", data, page + 8)[0] >= FIRST_USER:
+            flip(path, at)
+            count += 1
+        after = page + PAGE
+    return count
+
+
+def test_a_rollback_that_waits_for_the_store_is_one_warning_and_its_end_a_note(directory, tmp_path, run):  # noqa: F811
+    server = server_on(directory, tmp_path)
+    try:
+        connection = with_far_table(server, run)
+        writer = server.connect(database="d")
+        writer.begin()
+        run(writer, "UPDATE t SET v = -v WHERE id <= 40")
+        sink_all(connection, run)
+        directory.die()
+        assert "the rollback goes on in the background" in fails(run, writer, "ROLLBACK")[1]
+        stays(server, "rollback", ["Warning"])
+        directory.live()
+        ended(server, "rollback", "Warning")
+    finally:
+        end(server)
+
+
+def test_a_rollback_that_needs_a_damaged_page_is_one_error(directory, tmp_path, run):  # noqa: F811
+    server = server_on(directory, tmp_path, "--terrace-compression=none")
+    try:
+        connection = with_far_table(server, run)
+        writer = server.connect(database="d")
+        writer.begin()
+        run(writer, "UPDATE t SET v = -v WHERE id BETWEEN 5000 AND 5040")
+        sink_all(connection, run)
+        server.kill9()
+        flip_objects(directory)
+        server.start()
+        line = stays(server, "rollback", ["ERROR"])[0]
+        assert "corrupt" in line and "terrace check" in line, line
+    finally:
+        end(server)
+
+
+@pytest.mark.parametrize("what", ["the store does not answer", "the pages are damaged"])
+def test_a_purge_that_cannot_read_is_told_once_with_its_severity(directory, tmp_path, run, what):  # noqa: F811
+    server = server_on(directory, tmp_path, "--terrace-compression=none")
+    try:
+        connection = with_far_table(server, run)
+        reader = server.connect(database="d")
+        run(reader, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+        run(connection, "DELETE FROM t WHERE id BETWEEN 5000 AND 5040")
+        sink_all(connection, run)
+        if what == "the store does not answer":
+            directory.die()
+            reader.rollback()
+            stays(server, "purge", ["Warning"])
+            directory.live()
+            ended(server, "purge", "Warning")
+        else:
+            server.kill9()
+            flip_objects(directory)
+            server.start()
+            line = stays(server, "purge", ["ERROR"])[0]
+            assert "corrupt" in line and "terrace check" in line, line
+    finally:
+        end(server)
+
+
+def test_redo_that_waits_for_the_store_is_one_warning_and_its_end_a_note(directory, tmp_path, run):  # noqa: F811
+    server = server_on(directory, tmp_path)
+    try:
+        connection = with_far_table(server, run)
+        sink_all(connection, run)
+        run(connection, "UPDATE t SET v = v + 1 WHERE id % 500 = 0")
+        server.kill9()
+        directory.die()
+        server.start()
+        stays(server, "redo", ["Warning"])
+        directory.live()
+        ended(server, "redo", "Warning")
+        assert run(server.connect(database="d"), "SELECT SUM(v), COUNT(*) FROM t") == [(9000 * 9001 // 2 + 18, 9000)]
+    finally:
+        end(server)
+
+
+def test_redo_for_a_damaged_page_is_one_error_that_says_what_to_do(tmp_path, run, engine):
+    if engine == "InnoDB":
+        pytest.skip("Terrace's own")
+    server = Server(str(tmp_path / "server"), SIZES)
+    os.makedirs(server.directory)
+    server.start()
+    try:
+        connection = server.connect()
+        run(connection, "CREATE DATABASE d")
+        connection.select_db("d")
+        run(connection, "CREATE TABLE t (id INT PRIMARY KEY, v INT, pad VARCHAR(200)) ENGINE=Terrace")
+        run(connection, "INSERT INTO t SELECT seq, 0, CONCAT('row-', LPAD(seq, 6, '0'), REPEAT('-', 180)) FROM seq_1_to_2000")
+        server.restart()
+        run(server.connect(database="d"), "UPDATE t SET v = 1 WHERE id % 50 = 0")
+        server.kill9()
+        assert flip_pages(server, b"row-00") > 10
+        server.start()
+        line = stays(server, "redo", ["ERROR"])[0]
+        assert "corrupt" in line and "put the volume back from a copy" in line, line
+    finally:
+        end(server)
+
+
+def test_a_block_that_cannot_be_sunk_is_one_error(directory, tmp_path, run):  # noqa: F811
+    later = [option for option in SIZES if "sink-after" not in option] + directory.options()
+    server = Server(str(tmp_path / "server"), later + ["--terrace-sink-after-ms=3600000"])
+    os.makedirs(server.directory)
+    server.start()
+    try:
+        connection = server.connect()
+        run(connection, "CREATE DATABASE d")
+        connection.select_db("d")
+        run(connection, "CREATE TABLE t (id INT PRIMARY KEY, pad VARCHAR(200)) ENGINE=Terrace")
+        run(connection, "INSERT INTO t SELECT seq, CONCAT('row-', LPAD(seq, 6, '0'), REPEAT('-', 180)) FROM seq_1_to_2000")
+        server.stop()
+        assert flip_pages(server, b"row-00") > 10
+        server.options = later + ["--terrace-sink-after-ms=200"]
+        server.start()
+        line = stays(server, "sink", ["ERROR"])[0]
+        assert "corrupt" in line and "terrace check" in line, line
+    finally:
+        end(server)
+
+
+def test_a_store_that_another_copy_of_the_volume_has_taken_is_one_error(directory, tmp_path, run):  # noqa: F811
+    server = server_on(directory, tmp_path)
+    volume = os.path.join(server.directory, "data", "terrace")
+    try:
+        connection = server.connect()
+        load(connection, run)
+        wait_until(lambda: is_mostly_far(connection, run))
+        server.stop()
+        shutil.copytree(volume, tmp_path / "copy")
+        for _ in range(2):
+            server.start()
+            connection = server.connect(database="d")
+            run(connection, "UPDATE t SET v = v + 1 WHERE id <= 20")
+            server.stop()
+        shutil.rmtree(volume)
+        os.rename(tmp_path / "copy", volume)
+        server.start()
+        line = stays(server, "object_store", ["ERROR"])[0]
+        assert "fenced: another copy of this volume" in line and "docs/backup.md" in line, line
+    finally:
+        end(server)
+
+
+def test_a_store_that_is_empty_is_one_error_and_its_mount_a_note(directory, tmp_path, run):  # noqa: F811
+    server = server_on(directory, tmp_path)
+    try:
+        connection = server.connect()
+        load(connection, run)
+        wait_until(lambda: is_mostly_far(connection, run))
+        server.stop()
+        directory.die()
+        os.makedirs(directory.path)  # what is there before something is mounted on it
+        server.start()
+        run(server.connect(database="d"), "CREATE TABLE u (id INT PRIMARY KEY) ENGINE=Terrace")
+        line = stays(server, "object_store", ["ERROR"])[0]
+        assert "holds nothing of this instance" in line and "mounted" in line, line
+        directory.live()
+        ended(server, "object_store", "ERROR")
+    finally:
+        end(server)
+
+
+def test_an_engine_that_cannot_start_is_one_error_with_file_and_cause(tmp_path, run, engine):
+    if engine == "InnoDB":
+        pytest.skip("Terrace's own")
+    server = Server(str(tmp_path / "server"), SIZES)
+    os.makedirs(server.directory)
+    server.start()
+    server.kill9()
+    path = os.path.join(server.directory, "data", "terrace", "superblock")
+    size = os.path.getsize(path)
+    with open(path, "r+b") as file:
+        file.write(bytes(size))
+    server.start()
+    try:
+        log = open(os.path.join(server.directory, "error.log")).read()
+        lines = [line for line in log.splitlines() if "Terrace: " in line and "[Note]" not in line]
+        assert len(lines) == 1 and "[ERROR] Terrace: the engine can't start: " in lines[0] and "superblock" in lines[0], lines
+        assert not [row for row in run(server.connect(), "SHOW ENGINES") if row[0].upper() == "TERRACE"]
+    finally:
         end(server)
