@@ -14,7 +14,7 @@ lint: ## lock files, formatting, clippy, how the source tree is divided, and wor
 	cargo fmt --all --check
 	python3 scripts/rooms.py --self-test
 	python3 scripts/rooms.py
-	cargo clippy --workspace --all-targets
+	cargo clippy --workspace --all-targets -- --deny warnings
 	@scripts/words.py
 simulate: ## power loss in the simulation, with more seeds: SEEDS=1000
 	TERRACE_SEEDS=$(or $(SEEDS),500) cargo test --release -p terrace-engine --features planted-bugs --test durable_reads --test old_versions --test storage_crash --test txn_crash

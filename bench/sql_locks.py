@@ -3,6 +3,9 @@
 Passed with SKIP LOCKED (locked, updated, deleted by another session), taken by primary key, by lists of keys, by a second index whose order
 is none of the rows', on keys that are not there (gaps); rows changed in such an order, undone to a savepoint; given back; and a circle of waits
 between two sessions that hold them. At REPEATABLE READ, in memory. The engines take turns. Environment: RUNS, COUNTS, MEMORY in MiB (128).
+
+LARGE=1000000,3000000: instead, transactions that lock or change that many rows, whose locks would not fit into the memory one by one; each
+transaction is rolled back. LARGE_LIMIT: seconds after which an engine's statement is killed (600).
 """
 
 import glob
@@ -15,6 +18,7 @@ import report
 from tiers import MIB, end, listed, place, run, server_in, setting
 
 RUNS, COUNTS, MEMORY = setting("RUNS", 3), listed("COUNTS", "1000,10000,100000", int), setting("MEMORY", 128)
+LARGE, LARGE_LIMIT = listed("LARGE", "", int), setting("LARGE_LIMIT", 600)
 ENGINES = ["Terrace", "InnoDB"]
 
 
@@ -112,6 +116,52 @@ def one_round(a, b, table, count):
     return steps
 
 
+# Transactions over a large table: the level of isolation and the statement.
+LARGE_STEPS = {
+    "FOR UPDATE of a third, by st": ("REPEATABLE READ", "SELECT COUNT(*) FROM {} WHERE st = 2 FOR UPDATE"),
+    "FOR UPDATE of all, by h": ("REPEATABLE READ", "SELECT COUNT(p) FROM {} FORCE INDEX (h) WHERE h > '' FOR UPDATE"),
+    "UPDATE of all, by h": ("REPEATABLE READ", "UPDATE {} FORCE INDEX (h) SET due = due + 1 WHERE h > ''"),
+    "UPDATE of a third, by st": ("REPEATABLE READ", "UPDATE {} SET p = 'y' WHERE st = 1"),
+    "DELETE of a third, by st, READ COMMITTED": ("READ COMMITTED", "DELETE FROM {} WHERE st = 1"),
+}
+
+
+def large(session, engine, count):
+    """What each step took, or the error with which it ended."""
+    table = f"{engine.lower()}_{count}"
+    session.run(f"CREATE TABLE {table} (id INT PRIMARY KEY, h BINARY(16), st INT, due INT, p VARCHAR(80), KEY h (h), KEY st (st, due)) ENGINE={engine}")
+    session.run(f"INSERT INTO {table} SELECT seq, UNHEX(MD5(seq)), seq % 3, seq % 1000, REPEAT('x', 60) FROM seq_1_to_{count}")
+    steps = {}
+    for name, (isolation, sql) in LARGE_STEPS.items():
+        session.run(f"SET SESSION TRANSACTION ISOLATION LEVEL {isolation}")
+        session.run("BEGIN")
+        try:
+            took, cpu = session.timed(f"SET STATEMENT max_statement_time={LARGE_LIMIT} FOR " + sql.format(table))
+            steps[name] = {"rate": 1 / took, "cpu": cpu}
+            said = f"{took:.2f} s, CPU {cpu:.2f} s"
+        except pymysql.Error as error:
+            steps[name] = {"error": error.args[0]}
+            said = f"error {error.args[0]}"
+        rollback, _ = session.timed("ROLLBACK")
+        print(f"{name}, {count}: {engine} {said}; rollback {rollback:.2f} s", flush=True)
+    session.run(f"DROP TABLE {table}")
+    return steps
+
+
+def measure_large(out, a):
+    figures = {f"{name}, {count}": {} for count in LARGE for name in LARGE_STEPS}
+    for count in LARGE:
+        for engine in ENGINES:
+            for name, step in large(a, engine, count).items():
+                figures[f"{name}, {count}"][engine] = [step]
+    ratios = {}
+    for name, runs in figures.items():
+        if not any("error" in step for steps in runs.values() for step in steps):
+            ratios[name] = dict(zip(("rate", "cpu"), report.row_with_cpu(name, runs, 64)))
+    report.write(out, "sql-locks-large", ratios, figures,
+                 ["rate: statements a second; cpu: the server's processor seconds for one; error: the statement's", f"{MEMORY} MiB of memory for each engine, one round"])
+
+
 def main():
     out = sys.argv[1]
     directory = place(out, "sql-locks")
@@ -126,6 +176,8 @@ def main():
         for session in (a, b):
             session.run("CREATE DATABASE IF NOT EXISTS d")
             session.run("USE d")
+        if LARGE:
+            return measure_large(out, a)
         for count in COUNTS:
             rounds = {engine: [] for engine in ENGINES}
             for engine in ENGINES:

@@ -112,7 +112,7 @@ fn rows_stay_locked_when_their_change_is_undone() {
         let rig = rig();
         rig.insert(0..ROWS);
         let txn = rig.begin(isolation);
-        let lock = |key: u32| if key % 2 == 0 { Lock::Shared } else { Lock::Exclusive };
+        let lock = |key: u32| if key.is_multiple_of(2) { Lock::Shared } else { Lock::Exclusive };
         scattered(ROWS).for_each(|key| assert!(rig.read_locked(&txn, key, lock(key))));
         assert_eq!(rig.held(), ROWS as usize);
         let savepoint = txn.savepoint();

@@ -253,7 +253,7 @@ impl Tree {
             rows += in_range - gone;
             // What lies before the range's begin counts as the rest of its leaf does.
             first.all += all;
-            first.marked += if in_range == 0 { 0 } else { gone * all / in_range };
+            first.marked += (gone * all).checked_div(in_range).unwrap_or(0);
             match node.right() {
                 Some(right) => (leaf, slot) = (right, 0),
                 None => return Ok(if end.is_none() { Counted::Exactly(rows) } else { Counted::Unknown }),
