@@ -14,6 +14,17 @@
 //! trees are built: see `rebuild`.
 //!
 //! Not here: what the entries of a row are; the front makes them from the rows that it is handed.
+//!
+//! Beside the usual path:
+//!
+//! * An empty table is filled in bulk (LOAD DATA, ALTER, ADD INDEX, new partitions): rows are sorted and built into pages that go to free slots,
+//!   past log and pool. The pages are synced and published by one map record, and only then does a root lead to them. A new table that no other
+//!   session knows is marked as being filled until it is complete; after a crash such a table cannot be opened (`build`,
+//!   `tier/src/volume/bypass.rs`: `Load::finish`, `Bypass`).
+//! * Many rows of one statement into a table that has rows: rows in order are inserted at once; the others, and all entries, are sorted first and
+//!   inserted leaf by leaf (`load.rs`, `load/beside.rs`: `Engine::load_beside`).
+//! * A table is rebuilt while it is in use: a load of one view's rows, then rounds over the changes since, then one change of the catalog
+//!   (`rebuild.rs`, `mariadb/ddl/alter_rows.cc`: `Alteration`).
 
 pub mod load;
 mod rebuild;

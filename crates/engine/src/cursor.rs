@@ -5,6 +5,15 @@
 //! each locked before it is returned (for a secondary index the entry and the row). From REPEATABLE READ on
 //! such a cursor also keeps others from inserting between the rows it returns, and from where it was told
 //! to start up to where its prefix ends.
+//!
+//! Beside the usual path:
+//!
+//! * Scattered rows of a secondary index, and leaves for a row's entries, that only the store has are fetched in parallel (`fetching.rs`,
+//!   `txn/rows/far.rs`: `Cursor::reads_row`, `Far::ask`, `Pages::fetch_soon`).
+//! * A locking scan reads and locks under one shared latch; locks of neighbouring rows merge into one range (`locking.rs`, `lock/rows.rs`:
+//!   `lock_in_place`, `Locks::take_next_key`).
+//! * A statement that locks a whole table or range locks all rows that the scan has copied of a leaf at once, ahead of the reader (`ahead.rs`,
+//!   `lock/rows.rs`: `lock_following`, `Locks::take_following`).
 
 mod ahead;
 mod fetching;

@@ -8,6 +8,13 @@
 //! The memory of locks beyond a part of `common` is lent by the pool, in steps, and returned when enough of them are gone.
 //!
 //! A request that finds something in the way waits for its owner (`wait`).
+//!
+//! Beside the usual path:
+//!
+//! * Single locks of a session beyond its first 1,024 are keys in compact sets, one for each tree and mode (`names.rs`, `crowds.rs`, `compact.rs`:
+//!   `Names::set`, `Crowds::change`, `Set::insert`).
+//! * Waiting transactions queue for a row; when it is free, the one for which most others wait gets it (`wait.rs`, `order.rs`: `Request::wait`,
+//!   `Waiters::next`).
 
 mod compact;
 mod crowds;

@@ -10,6 +10,12 @@
 //!
 //! A head that is visible to every view, and has no other use, is written as its flags alone, with [`SHORT`]: those of entries once their leaf
 //! is full ([`Shortener`]), and those that an index is built of. Rows, which are changed where they are, keep theirs whole.
+//!
+//! Beside the usual path:
+//!
+//! * A row that does not fit into its leaf: its longest values go off-page. An update keeps the references of values that it leaves unchanged; purge
+//!   and rollback free values that no version references (`off_page.rs`, `txn/rows/off_page.rs`, `txn/purge.rs`: `choose`, `Txn::store`,
+//!   `Change::larges_dropped`).
 
 pub mod off_page;
 use crate::tree::Shorten;

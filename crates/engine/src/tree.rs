@@ -29,6 +29,16 @@
 //! `estimate` and `check` stand beside.
 //!
 //! Not here: what values mean and who may see them. A value is bytes.
+//!
+//! Beside the usual path:
+//!
+//! * A page of a large value is read with its neighbours, as far as these are in the same tier (`overflow.rs`, `tier/src/memory/pool/ahead.rs`,
+//!   `read/ahead.rs`: `chained`, `Pool::bring_with`, `Path::pages_beside`).
+//! * A row lists the pages of its large values. The transaction that drops a value notes them in undo, and purge frees the pages that are not in
+//!   memory without reading them, once. If a failed purge or a crash may have freed them already, purge checks first (`overflow/runs.rs`,
+//!   `off_page.rs`, `undo/chains.rs`, `txn/purge.rs`: `Placed`, `free_known`, `Core::is_purged_once`).
+//! * Pages of a large value that an UPDATE writes count as used before, so that they are admitted to flash when they are evicted or their block
+//!   sinks (`overflow.rs`, `tier/src/memory/mtr.rs`: `By::Update`, `Mtr::note_reused`).
 
 pub mod build;
 pub mod bulk;

@@ -8,6 +8,33 @@
 //! transaction that only inserted, within one page of undo, takes its records off instead: they
 //! will not be needed. The commit is visible when that is in the log, or (`ids::unseen`) durable, and acknowledged when the log is
 //! durable that far ([`Ticket::wait`]).
+//!
+//! Beside the usual path:
+//!
+//! * The batches of all open cursors share a bounded memory; where little of it is left a batch has one row or a few (`cursor_memory.rs`,
+//!   `sql/src/cursor/fill.rs`: `CursorMemory::share`, `Limits::new`).
+//! * Rows that are looked up one by one in key order merge into one range as well. A replica that applies row events releases each lock once the row
+//!   is changed (`state.rs`, `rows/locking.rs`, `mariadb/handler/ha_write.cc`: `TxnState::take_latest`, `ha_terrace::unlock_applied`).
+//! * The lock of a changed row is released, for the transaction id in the row locks it; it is taken again when only that change is undone
+//!   (`change.rs`, `rollback.rs`, `lock/rows.rs`: `Locks::release_changed`, `Locks::take_again`).
+//! * A statement that is logged by its text holds its table's AUTO_INCREMENT counter until it ends: a name among the row locks (`counter.rs`,
+//!   `mariadb/handler/ha_write.cc`: `Txn::lock_counter`, `keeps_counter`).
+//! * UPDATE and DELETE gather rows and change them in batches: those of one leaf under one latch (`mariadb/handler/gather.cc`, `rows/batch.rs`,
+//!   `tree/run.rs`: `Txn::change_rows`, `Tree::modify_run`).
+//! * A large value (64 KiB and more) bypasses the log. Its pages are latched, stamped and noted in undo as others are, but its bytes are not logged:
+//!   before the commit record (or XA PREPARE) the transaction writes them to free slots itself, with one sync and one map record for all
+//!   (`large.rs`, `tree/overflow.rs`, `tier/src/volume/flush/through.rs`: `Txn::write_large`, `ValueLogging::Past`, `Flusher::write_through`).
+//! * A rollback that fails (the store may hold a page that it needs) continues in the background with the orphaned transactions, and nothing of it
+//!   can be prepared or committed (`commit.rs`, `orphaned.rs`, `state.rs`: `OrphanedTxn::leave`, `RollbackWorker`, `TxnState::is_whole`).
+//! * Temporary tables have a core of their own and skip all of that: unlogged, spilled to a file on flash (`temporary.rs`,
+//!   `tier/src/volume/temporary.rs`: `Txn::side`, `Spill`).
+//! * Purge reads ahead: missing pages that it will need are fetched in parallel and held until it needs them (`purge/ahead.rs`: `Ahead::look`,
+//!   `Fetcher`).
+//! * A delete mark or large value with a damaged or lost page stays, and purge continues. Purge waits for pages that may come back, without slowing
+//!   writers (`purge/trouble.rs`: `Trouble::pass_by`, `failed`).
+//! * Writers are slowed smoothly as free slots fall from the low watermark to zero; while they hold locks, only if they owe much. Bulk builds and
+//!   their large values receive a share of the slots that sinking frees, and are throttled first (`write_throttle.rs`, `bulk_throttle.rs`:
+//!   `Core::keep_pace`, `BulkThrottle::wait`).
 
 pub mod cancel;
 mod change;

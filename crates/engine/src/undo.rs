@@ -14,6 +14,13 @@
 //!
 //! An undo page, after the header: `next page u32 · page before u32 · end of records u16 · 0 u16`, then from
 //! byte 80 the records (`record`).
+//!
+//! Beside the usual path:
+//!
+//! * Undo of an update stores the bytes of the old row that differ from the new one; readers rebuild the old row from the new one (`shared.rs`,
+//!   `record.rs`, `txn/change.rs`: `Shared`, `Change::before`).
+//! * A transaction that writes has an undo stream of its own until it ends. The last pages of a few unused streams stay in memory (`stream.rs`:
+//!   `Streams::take`, `give_back`).
 
 pub mod chains;
 pub mod record;
