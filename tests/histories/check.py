@@ -4,7 +4,7 @@ Each key holds a list to which transactions append values that are never used tw
 its versions. The anomalies are Adya's, for items; a key that has no row is an empty list, so what a range read did not find counts too.
 
     G0         writes of two transactions interleave: a cycle of ww
-    G1a        a value of a rolled-back transaction was read, or is left
+    G1a        a value of a transaction that was rolled back, or that a crash has undone, was read, or is left
     G1b        a version was read that its writer replaced before its commit
     G1c        a cycle of ww and wr
     lost       a committed value is not in the last list
@@ -53,6 +53,16 @@ FORBIDDEN = {
 SNAPSHOT = FORBIDDEN["REPEATABLE READ"] | {"G-single"}
 
 
+def settle(transactions, last):
+    """After a crash: a transaction whose client got no answer was committed if one of its values is left, and otherwise undone."""
+    left = {value for values in last.values() for value in values}
+    for t in transactions:
+        if t.committed is None:
+            appended = [step.value for step in t.steps if isinstance(step, Append)]
+            t.committed = any(value in left for value in appended)
+            t.answered = float("inf")
+
+
 def check(transactions, last):
     """`last`: key to its list when all was over. Returns a Counter of anomalies and examples of each."""
     found, examples = Counter(), defaultdict(list)
@@ -88,6 +98,11 @@ def check(transactions, last):
 
     skewed = []  # (name, [whom its plain reads saw], [whom they did not])
     for t in transactions:
+        # What a transaction was told counts, however it ended.
+        for step in t.steps:
+            for value in step.values if isinstance(step, Read) else ():
+                if writer[value].committed is False and writer[value] is not t:
+                    report("G1a", f"transaction {t.name} read {value} of transaction {writer[value].name}, which was rolled back")
         if not t.committed:
             continue
         own, seen, saw, missed = set(), {}, set(), set()
@@ -95,9 +110,6 @@ def check(transactions, last):
             if isinstance(step, Append):
                 own.add(step.key)
                 continue
-            for value in step.values:
-                if writer[value].committed is False and writer[value] is not t:
-                    report("G1a", f"transaction {t.name} read {value} of transaction {writer[value].name}, which was rolled back")
             others = [value for value in step.values if writer[value] is not t]
             if others and step.key not in own:
                 final = appended[writer[others[-1]].name, step.key]

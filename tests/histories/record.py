@@ -9,6 +9,8 @@ import pymysql
 from check import Append, Read, Transaction
 
 GIVEN_UP = (1205, 1213, 1020)
+# The server went away: before the statement arrived, or before its answer did.
+GONE = (2006, 2013, 1053, 1927)
 
 
 def parsed(text):
@@ -16,9 +18,9 @@ def parsed(text):
 
 
 class Session(threading.Thread):
-    def __init__(self, connect, level, keys, number, seed, until, strict, trusts):
+    def __init__(self, connect, level, keys, number, seed, until, strict, trusts, mortal):
         super().__init__(daemon=True)
-        self.trusts = trusts
+        self.trusts, self.mortal = trusts, mortal
         self.connection, self.keys, self.number, self.until = connect(), keys, number, until
         self.rng = random.Random(f"{seed}-{number}")
         self.done, self.failure = [], None
@@ -31,7 +33,9 @@ class Session(threading.Thread):
             while time.monotonic() < self.until:
                 self.transaction()
         except Exception as error:  # shown by the test
-            self.failure = error
+            is_gone = isinstance(error, (OSError, pymysql.err.InterfaceError)) or error.args and error.args[0] in GONE
+            if not (self.mortal and is_gone):
+                self.failure = error
 
     def transaction(self):
         rng, cursor = self.rng, self.connection.cursor()
@@ -39,6 +43,8 @@ class Session(threading.Thread):
         self.done.append(t)
         rolls_back = rng.random() < 0.1
         t.began = time.monotonic()
+        # Whatever goes wrong before COMMIT is sent undoes it.
+        t.committed = False
         try:
             cursor.execute("BEGIN")
             for _ in range(rng.randrange(1, 6)):
@@ -46,9 +52,9 @@ class Session(threading.Thread):
                 if rng.random() < 0.2:
                     time.sleep(0.001)
             if rolls_back:
-                t.committed = False
                 cursor.execute("ROLLBACK")
             else:
+                t.committed = None
                 cursor.execute("COMMIT")
                 t.answered = time.monotonic()
                 t.committed = True
@@ -98,16 +104,23 @@ class Session(threading.Thread):
         return self.number * 10**6 + self.made
 
 
-def record(connect, engine, level, seconds, seed, sessions=6, keys=6, strict=False, trusts=False):
+def record(connect, engine, level, seconds, seed, sessions=6, keys=6, strict=False, trusts=False, crash=None):
     """All transactions and the last lists. `connect()` gives a connection in a database where the table may be made. `strict`: with
-    strict snapshot isolation; `trusts`: some write what they make of a plain read."""
+    strict snapshot isolation; `trusts`: some write what they make of a plain read. `crash()` kills the server amid the load and starts it again:
+    transactions whose COMMIT got no answer have `committed` None (`check.settle`)."""
     cursor = connect().cursor()
     cursor.execute("DROP TABLE IF EXISTS lists")
     cursor.execute(f"CREATE TABLE lists (k INT PRIMARY KEY, g INT, l MEDIUMTEXT, KEY (g)) ENGINE={engine}")
     until = time.monotonic() + seconds
-    running = [Session(connect, level, keys, number + 1, seed, until, strict, trusts) for number in range(sessions)]
+    if crash:
+        until += 600
+    running = [Session(connect, level, keys, number + 1, seed, until, strict, trusts, bool(crash)) for number in range(sessions)]
     for session in running:
         session.start()
+    if crash:
+        time.sleep(seconds)
+        crash()
+        cursor = connect().cursor()
     for session in running:
         session.join(seconds + 60)
         if session.failure:

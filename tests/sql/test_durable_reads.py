@@ -9,6 +9,7 @@ import os
 import random
 import shutil
 import subprocess
+import sys
 import threading
 import time
 
@@ -16,6 +17,13 @@ import pymysql
 import pytest
 from conftest import ROOT, binlog_options, end, private, wait_until
 from test_object import flashed, status, store  # noqa: F401: a fixture
+from test_replication import follow, settle
+
+sys.path.insert(0, os.path.join(ROOT, "tests", "histories"))
+
+from check import FORBIDDEN, SNAPSHOT, check  # noqa: E402
+from check import settle as settle_history  # noqa: E402
+from record import record  # noqa: E402
 
 KILLS = int(os.environ.get("TERRACE_READ_KILLS", "4"))
 SYNC_MS = 40
@@ -224,6 +232,51 @@ def test_what_was_answered_from_cold_pages_survives_kill_9(tiered, engine, run):
     assert objects > volume, (volume, objects)
 
 
+def histories(server, run, engine, level, strict=False, durable=True):
+    """What the checker finds in histories that kill -9 ends: a Counter for each. `durable`: commits wait for the log, so that kills meet some."""
+    run(server.connect(), "CREATE DATABASE d")
+
+    def crash():
+        server.kill9()
+        server.start()
+
+    for kill in range((KILLS + 1) // 2):
+        seconds = 0.5 + random.random() / 2
+        for longer in (1, 5, 25):
+            transactions, last = record(lambda: server.connect(database="d"), engine, level, longer * seconds, random.random(), strict=strict, crash=crash)
+            unknown = sum(t.committed is None for t in transactions)
+            committed = sum(t.committed is True for t in transactions)
+            if committed > 10 and (unknown or not durable):
+                break
+        settle_history(transactions, last)
+        found, examples = check(transactions, last)
+        print(f"kill {kill}: {committed} committed, {unknown} without an answer, {dict(found)}")
+        assert committed > 10 and (unknown or not durable)
+        yield found, examples
+
+
+@pytest.mark.parametrize("level, strict", [("READ COMMITTED", False), ("REPEATABLE READ", True), ("SERIALIZABLE", False)])
+@pytest.mark.parametrize("log", ["alone", "with a binary log"])
+def test_histories_that_kill_9_ends_hold_nothing_that_it_has_undone(engine, run, slow_log, tmp_path, level, strict, log):
+    server = private(["--terrace-memory=16777216", *(binlog_options(tmp_path) if log != "alone" else [])])
+    try:
+        for found, examples in histories(server, run, engine, level, strict):
+            wrong = {name: examples[name] for name in found if name in (SNAPSHOT if strict else FORBIDDEN[level])}
+            assert not wrong
+    finally:
+        end(server)
+
+
+def test_the_checker_finds_answers_that_kill_9_undoes_with_0(engine, run, slow_log):
+    """With 0 the log is written once a second, so that a kill undoes commits that were answered, and what others read of them."""
+    server = private(["--terrace-memory=16777216", "--terrace-flush-log-at-trx-commit=0"])
+    try:
+        found = sum((found for found, _ in histories(server, run, engine, "READ COMMITTED", durable=False)), collections.Counter())
+        assert found["lost"], found
+    finally:
+        end(server)
+
+
 class Gate:
     """While it is closed no sync of the engine's log returns. Commits that are not durable, and reads that wait, are counted by the engine."""
 
@@ -328,4 +381,108 @@ def test_a_commit_that_waits_for_its_sync_is_in_no_view_and_locking_reads_wait_w
         [thread.join() for thread in threads]
     finally:
         gate_file.unlink(missing_ok=True)
+        end(server)
+
+
+@pytest.fixture
+def gated(slow_log, tmp_path, monkeypatch):
+    """A file: while it exists, no sync of the log of servers that are started from here on returns."""
+    monkeypatch.setenv("TERRACE_SLOW_SYNC_MS", "0")
+    monkeypatch.setenv("TERRACE_SYNC_GATE", str(tmp_path / "gate"))
+    yield tmp_path / "gate"
+    (tmp_path / "gate").unlink(missing_ok=True)
+
+
+def a_table(connection, run, engine):
+    run(connection, "CREATE DATABASE IF NOT EXISTS d")
+    connection.select_db("d")
+    run(connection, f"CREATE TABLE t (id INT PRIMARY KEY, n INT) ENGINE={engine}")
+    run(connection, "INSERT INTO t VALUES (1, 0)")
+
+
+@pytest.mark.parametrize("phases", ["one phase", "two phases"])
+def test_an_xa_commit_that_waits_for_its_sync_is_in_no_view_and_locking_reads_wait_with_it(engine, run, gated, phases):
+    server = private(["--terrace-memory=16777216"])
+    try:
+        connection, other = server.connect(), server.connect()
+        a_table(connection, run, engine)
+        other.select_db("d")
+        gate = Gate(gated, server, run)
+        run(other, "XA START 'x'")
+        run(other, "UPDATE t SET n = 1")
+        run(other, "XA END 'x'")
+        if phases == "two phases":
+            run(other, "XA PREPARE 'x'")
+        gated.touch()
+        commit = threading.Thread(target=run, args=(other, "XA COMMIT 'x'" + (" ONE PHASE" if phases == "one phase" else "")))
+        commit.start()
+        wait_until(lambda: gate.count("commits_not_visible") == 1)
+        gate.waits = gate.count("read_log_waits")
+        assert run(connection, "SELECT n FROM t") == [(0,)]
+        assert gate.waits_for_it(connection, "SELECT n FROM t FOR UPDATE") == [(1,)]
+        commit.join()
+        assert run(connection, "SELECT n FROM t") == [(1,)]
+    finally:
+        gated.unlink(missing_ok=True)
+        end(server)
+
+
+def test_what_a_replica_applies_is_in_its_views_when_its_own_log_has_it(engine, run, gated, monkeypatch):
+    # The source's log is another matter: its syncs return.
+    with monkeypatch.context() as of_source:
+        of_source.delenv("TERRACE_SYNC_GATE")
+        source = private(["--terrace-memory=16777216", "--log-bin=log", "--server-id=1", "--binlog-format=ROW"])
+    replica = private(["--terrace-memory=16777216", "--server-id=2", f"--gtid-pos-auto-engines={engine}"])
+    try:
+        one, other = source.connect(), replica.connect()
+        follow(one, other)
+        a_table(one, run, engine)
+        settle(one, other)
+        # Until the replica keeps its position in a table of the engine, its transactions are of two engines.
+        kept = f"SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_NAME = 'gtid_slave_pos_{engine}'"
+        wait_until(lambda: run(other, kept) == [(1,)])
+        other.select_db("d")
+        gate = Gate(gated, replica, run)
+        gated.touch()
+        run(one, "UPDATE t SET n = 1")
+        wait_until(lambda: gate.count("commits_not_visible") > 0, 60)
+        gate.waits = gate.count("read_log_waits")
+        assert run(one, "SELECT n FROM t") == [(1,)] and run(other, "SELECT n FROM t") == [(0,)]
+        assert gate.waits_for_it(other, "SELECT n FROM t FOR UPDATE") == [(1,)]
+        settle(one, other)
+        assert run(other, "SELECT n FROM t") == [(1,)]
+    finally:
+        gated.unlink(missing_ok=True)
+        end(replica)
+        end(source)
+
+
+def test_back_at_1_is_answered_when_all_that_was_visible_is_durable(engine, run, gated):
+    """So that nothing that is told from then on depends on a commit that a crash can undo."""
+    server = private(["--terrace-memory=16777216", "--terrace-flush-log-at-trx-commit=2"])
+    try:
+        connection = server.connect()
+        a_table(connection, run, engine)
+        gated.touch()
+        run(connection, "UPDATE t SET n = 1")
+        assert run(connection, "SELECT n FROM t") == [(1,)]
+        setter, answers = server.connect(database="d"), []
+
+        def back():
+            run(setter, "SET GLOBAL terrace_flush_log_at_trx_commit = 1")
+            answers.append(run(setter, "SELECT n FROM t"))
+
+        thread = threading.Thread(target=back)
+        thread.start()
+        wait_until(lambda: run(connection, "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE INFO LIKE 'SET GLOBAL%'") == [(1,)])
+        time.sleep(0.5)
+        assert not answers
+        gated.unlink()
+        thread.join()
+        assert answers == [[(1,)]]
+        server.kill9()
+        server.start()
+        assert run(server.connect(database="d"), "SELECT n FROM t") == [(1,)]
+    finally:
+        gated.unlink(missing_ok=True)
         end(server)

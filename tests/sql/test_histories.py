@@ -9,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "histories"))
 
-from check import FORBIDDEN, SNAPSHOT, Append, Read, Transaction, check  # noqa: E402
+from check import FORBIDDEN, SNAPSHOT, Append, Read, Transaction, check, settle  # noqa: E402
 from record import record  # noqa: E402
 
 SECONDS = float(os.environ.get("TERRACE_HISTORY_SECONDS", "4"))
@@ -78,6 +78,27 @@ PLANTED = {
 def test_the_checker_names_each_anomaly(name):
     found, _ = check(*PLANTED[name])
     assert found[name], found
+
+
+# Of a transaction whose COMMIT got no answer before a crash.
+UNDONE = {
+    "G1a": (history((1, None, [(1, 11)]), (2, True, [(1, [11])])), {1: ()}),
+    "lost": (history((1, None, [(1, 11), (2, 12)])), {1: (11,), 2: ()}),
+}
+
+
+@pytest.mark.parametrize("name", list(UNDONE))
+def test_the_checker_names_what_a_crash_has_undone(name):
+    transactions, last = UNDONE[name]
+    settle(transactions, last)
+    found, _ = check(transactions, last)
+    assert found[name], found
+
+
+def test_the_checker_counts_reads_of_transactions_that_a_crash_has_undone():
+    transactions, last = history((1, None, [(1, 11)]), (2, False, [(1, [11])])), {1: ()}
+    settle(transactions, last)
+    assert check(transactions, last)[0]["G1a"]
 
 
 def test_a_fault_planted_in_a_recorded_history_is_found(server, db, engine):

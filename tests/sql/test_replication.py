@@ -28,11 +28,16 @@ def pair(engine, form, replica_options=()):
                        f"--default-storage-engine={engine}", f"--gtid-pos-auto-engines={engine}", "--skip-slave-start",
                        "--slave-transaction-retries=100", "--slave-net-timeout=2", "--master-retry-count=0", *replica_options])
     one, other = source.connect(), replica.connect()
-    execute(one, "RESET MASTER")
     execute(other, "RESET MASTER")
-    execute(other, f"CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT={source.port}, MASTER_USER='root', MASTER_USE_GTID=slave_pos, MASTER_CONNECT_RETRY=1")
-    execute(other, "START SLAVE")
+    follow(one, other)
     return source, replica, one, other
+
+
+def follow(one, other):
+    """Makes `other` a replica of `one`, from here on."""
+    execute(one, "RESET MASTER")
+    execute(other, f"CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT={one.port}, MASTER_USER='root', MASTER_USE_GTID=slave_pos, MASTER_CONNECT_RETRY=1")
+    execute(other, "START SLAVE")
 
 
 def fill(one, engine):
