@@ -307,7 +307,8 @@ def test_redo_that_waits_for_the_store_is_one_warning_and_its_end_a_note(directo
     server = server_on(directory, tmp_path)
     try:
         connection = with_far_table(server, run)
-        sink_all(connection, run)
+        on_volume = "SELECT SUM(PAGES_VOLUME) FROM information_schema.TERRACE_SPACES WHERE TABLE_SCHEMA = 'd' AND TABLE_NAME = 't'"
+        wait_until(lambda: int(run(connection, on_volume)[0][0]) == 0)
         run(connection, "UPDATE t SET v = v + 1 WHERE id % 500 = 0")
         server.kill9()
         directory.die()
