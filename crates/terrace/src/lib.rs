@@ -29,6 +29,7 @@
 //! | `db`, `tree`, `txn`, `snapshot`, `batch`, `range` | one public type each |
 //! | `commit` | durability |
 //! | `event_loop`, `background` | calls that do not wait, and the bounded pool that waits for them |
+//! | `bindings` | transactions and ranges for languages without lifetimes |
 //! | `error` | errors by kind |
 //!
 //! Not here: what keys and values mean, and storage logic, which is the engine's.
@@ -37,6 +38,9 @@
 #![deny(missing_docs)]
 
 mod background;
+#[doc(hidden)]
+#[allow(missing_docs)]
+pub mod bindings;
 mod config;
 mod db;
 mod error;

@@ -148,7 +148,7 @@ impl Txn {
     }
 
     /// Notes whether what came of a call ends the transaction.
-    fn noted<T>(&self, done: Result<T>) -> Result<T> {
+    pub(crate) fn noted<T>(&self, done: Result<T>) -> Result<T> {
         done.inspect_err(|error| self.is_doomed.set(self.is_doomed.get() || error.ends_transaction()))
     }
 
@@ -338,7 +338,22 @@ impl Txn {
         self.pairs(tree, Bounds::of_prefix(prefix.as_ref()))
     }
 
-    fn pairs(&self, tree: &Tree, bounds: Bounds) -> Result<Range<'_>> {
+    /// As `range`, without a lifetime: for [`crate::bindings`].
+    pub(crate) fn range_unscoped<K: AsRef<[u8]>>(
+        &self,
+        tree: &Tree,
+        range: impl RangeBounds<K>,
+    ) -> Result<Range<'static>> {
+        self.pairs(tree, Bounds::of(&range))
+    }
+
+    /// As `prefix`, without a lifetime.
+    pub(crate) fn prefix_unscoped(&self, tree: &Tree, prefix: &[u8]) -> Result<Range<'static>> {
+        self.pairs(tree, Bounds::of_prefix(prefix))
+    }
+
+    /// The caller sees to it that the range is not used after the transaction has ended.
+    fn pairs<'t>(&self, tree: &Tree, bounds: Bounds) -> Result<Range<'t>> {
         Range::new(&self.db, self.txn.clone(), tree.of(&self.db)?, bounds, self.read_lock())
     }
 
