@@ -47,6 +47,8 @@ sql() { "$CACHE/venv/bin/python" -m pytest -q -n "$PROCESSES" --dist worksteal "
 # The last test of a file often runs alone; the other half of the files runs in parallel.
 early() { cargo test --workspace --test '[!m-z]*'; }
 late() { cargo test --workspace --test '[m-z]*'; }
+# Compiles the crates once more, without the features of tests: while the last SQL tests run, after all other builds.
+module() { "$ROOT/scripts/python-module.sh"; }
 within() { cargo test --workspace --lib --bins && cargo test --workspace --doc; }
 
 say "Building the tests, and the handler beside them"
@@ -68,6 +70,7 @@ cargo test --workspace --lib --test build --test copy --test embedded_model --te
   --test temporary --test txn_crash --test txn_locks --test write_policies planted -- --ignored --skip a_slot_reused_early
 say "Testing the buffer pool under a model checker"
 SHUTTLE_SILENCE_WARNINGS=1 cargo test -p terrace-tier --features model --lib pool::model
+beside module
 python3 scripts/licences.py
 python3 scripts/rooms.py --self-test
 python3 scripts/rooms.py
@@ -76,3 +79,5 @@ joined early
 joined late
 say "Testing SQL"
 joined sql
+say "Testing the Python module"
+joined module
