@@ -49,6 +49,16 @@ impl Installed {
 }
 
 #[test]
+fn the_header_compiles_as_c99_and_as_cpp() {
+    let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("include/terrace.h");
+    for (language, standard) in [("c", "-std=c99"), ("c++", "-std=c++11")] {
+        let mut command = Command::new("c++");
+        command.args(["-x", language, standard, "-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only"]);
+        run(command.arg(&header));
+    }
+}
+
+#[test]
 fn the_example_runs_with_the_shared_library_of_an_installed_place() {
     let installed = Installed::new();
     let program = installed.compile("examples/ordered_map.c", &[], &installed.flags(&[]));
