@@ -245,3 +245,29 @@ fn a_log_that_cannot_be_written_poisons_the_instance_until_it_is_opened_again() 
     assert!(db.tree("t").unwrap().get("before").unwrap().is_some());
     db.close().unwrap();
 }
+
+#[test]
+fn a_transaction_whose_range_was_the_victim_of_a_deadlock_does_not_commit() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::open_with(Config::new(dir.path()).log(4 << 20).memory(8 << 20)).unwrap();
+    let tree = db.tree("t").unwrap();
+    let both_wrote = std::sync::Barrier::new(2);
+    // Each reads what the other has written, and passes over the error.
+    let run = |mine: &str, others: &str| {
+        let txn = db.begin_with(Isolation::Serializable);
+        txn.put(&tree, mine, "1").unwrap();
+        both_wrote.wait();
+        let met = txn.range(&tree, others..=others).unwrap().find_map(|pair| pair.err());
+        (met, txn.commit())
+    };
+    let (one, other) = std::thread::scope(|scope| {
+        let other = scope.spawn(|| run("b", "a"));
+        (run("a", "b"), other.join().unwrap())
+    });
+    let (victim, survivor) = if one.0.is_some() { (one, other) } else { (other, one) };
+    assert_eq!(victim.0.unwrap().kind(), ErrorKind::Conflict);
+    assert_eq!(kind(victim.1), ErrorKind::Conflict);
+    assert!(survivor.0.is_none() && survivor.1.is_ok());
+    drop(tree);
+    db.close().unwrap();
+}

@@ -9,6 +9,7 @@ use std::cmp::Ordering;
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering as AtomicOrdering};
 use terrace_engine::Access;
 use terrace_engine::Cursor;
 use terrace_engine::Lock;
@@ -106,6 +107,8 @@ pub struct Range<'t> {
     lock: Lock,
     txn: Arc<Txn>,
     tree: Arc<InUse>,
+    /// Set when a step's error ends the transaction.
+    dooms: Option<Arc<AtomicBool>>,
     _db: Arc<Inner>,
     _txn: PhantomData<&'t ()>,
 }
@@ -126,13 +129,28 @@ impl<'t> Range<'t> {
             lock,
             txn,
             tree: tree.clone(),
+            dooms: None,
             _db: db.clone(),
             _txn: PhantomData,
         })
     }
 
+    /// A step whose error ends the transaction sets `doomed`.
+    pub(crate) fn dooms(mut self, doomed: Arc<AtomicBool>) -> Range<'t> {
+        self.dooms = Some(doomed);
+        self
+    }
+
     /// Steps an end. False: there is nothing more.
     fn step(&mut self, backward: bool) -> Result<bool> {
+        self.try_step(backward).inspect_err(|error| {
+            if let Some(doomed) = self.dooms.as_ref().filter(|_| error.ends_transaction()) {
+                doomed.store(true, AtomicOrdering::Relaxed);
+            }
+        })
+    }
+
+    fn try_step(&mut self, backward: bool) -> Result<bool> {
         if self.done {
             return Ok(false);
         }

@@ -7,9 +7,10 @@ use crate::db::{InUse, Inner};
 use crate::error::{Error, Result};
 use crate::read;
 use smallvec::SmallVec;
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::ops::RangeBounds;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use terrace_engine::Access;
 use terrace_engine::Error as EngineError;
 use terrace_engine::Lock;
@@ -85,6 +86,8 @@ pub struct Txn {
     isolation: Isolation,
     /// It can only be rolled back.
     is_doomed: Cell<bool>,
+    /// The same, as its ranges that lock have found; made with the first of them.
+    doomed_by_range: OnceCell<Arc<AtomicBool>>,
     /// Trees that it has changed, which are not dropped meanwhile.
     changed: RefCell<SmallVec<[Arc<InUse>; 4]>>,
     db: Arc<Inner>,
@@ -137,7 +140,7 @@ impl Txn {
         };
         txn.set_strict(isolation == Isolation::Snapshot);
         let changed = RefCell::default();
-        Txn { txn, isolation, is_doomed: Cell::new(false), changed, db }
+        Txn { txn, isolation, is_doomed: Cell::new(false), doomed_by_range: OnceCell::new(), changed, db }
     }
 
     fn read_lock(&self) -> Lock {
@@ -152,10 +155,15 @@ impl Txn {
         done.inspect_err(|error| self.is_doomed.set(self.is_doomed.get() || error.ends_transaction()))
     }
 
+    fn is_doomed(&self) -> bool {
+        self.is_doomed.get()
+            || self.doomed_by_range.get().is_some_and(|doomed| doomed.load(Ordering::Relaxed))
+    }
+
     /// Does something with a tree that it may change or lock.
     fn with<T>(&self, tree: &Tree, work: impl FnOnce(&Arc<Table>) -> Result<T>) -> Result<T> {
         let in_use = tree.of(&self.db)?;
-        if self.is_doomed.get() {
+        if self.is_doomed() {
             return Err(Error::conflict("the transaction has met a conflict: roll it back"));
         }
         let mut changed = self.changed.borrow_mut();
@@ -354,7 +362,11 @@ impl Txn {
 
     /// The caller sees to it that the range is not used after the transaction has ended.
     fn pairs<'t>(&self, tree: &Tree, bounds: Bounds) -> Result<Range<'t>> {
-        Range::new(&self.db, self.txn.clone(), tree.of(&self.db)?, bounds, self.read_lock())
+        let range = Range::new(&self.db, self.txn.clone(), tree.of(&self.db)?, bounds, self.read_lock())?;
+        Ok(match self.isolation {
+            Isolation::Snapshot => range,
+            Isolation::Serializable => range.dooms(self.doomed_by_range.get_or_init(Arc::default).clone()),
+        })
     }
 
     /// A place to go back to.
@@ -435,7 +447,7 @@ impl Txn {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn submit(self) -> Result<Commit> {
-        if self.is_doomed.get() {
+        if self.is_doomed() {
             return Err(Error::conflict("the transaction has met a conflict: roll it back"));
         }
         Ok(Commit { ticket: self.txn.commit()?, _db: self.db.clone() })
