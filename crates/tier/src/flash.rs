@@ -2,7 +2,11 @@
 
 pub mod admission;
 pub mod bpe;
+mod core;
+mod fills;
 pub mod ghost;
+pub mod key;
+mod table;
 
 use crate::page::{PageId, Tag};
 use terrace_io::sched::Event;

@@ -21,8 +21,8 @@
 //! Not here: how a page is looked for (`find`), more flash or less (`resize`), what happens in the background (`worker`), when pages leave memory (`pool`), the order of the tiers (`path`).
 
 pub mod chunk;
-mod fill;
 mod find;
+mod image;
 pub mod index;
 mod resize;
 mod rules;
@@ -34,15 +34,18 @@ pub use resize::FlashResizeError;
 pub use worker::BpeWorker;
 
 use crate::flash::admission::Admission;
-use crate::flash::admission::filter::{self, Filter, Rule, mark as mark_of};
+use crate::flash::admission::filter::{self, Filter, Rule};
+use crate::flash::core::{Cleared, Core};
+use crate::flash::fills::{self, Fill, Fills};
+use crate::flash::key::mark as mark_of;
 use crate::flash::{FlashCache, Leaving};
 use crate::limits::by_space::{BySpace, FlashCounts};
 use crate::limits::quota::{self, Class, Entry, Rules};
 use crate::page::{PAGE_SIZE, PageId, Tag};
 use crate::planted;
 use chunk::Chunks;
-use fill::{Fill, Fills};
 use hashbrown::HashMap;
+use image::PageImages;
 use index::Index;
 use saved::Saved;
 use std::collections::BTreeSet;
@@ -151,12 +154,10 @@ pub struct BpeStatus {
 }
 
 struct State {
-    index: Index,
+    core: Core<PageImages, Index>,
     /// The class of each table and placement that has rules.
     classes: HashMap<(u32, bool), Class>,
     admission: Rule,
-    filter: Filter,
-    fills: Fills,
     /// The next piece of the saved index to put back, while that goes on.
     restoring: Option<u32>,
     restored: u64,
@@ -238,11 +239,13 @@ impl Bpe {
         }
         Bpe {
             state: Mutex::new(State {
-                index,
+                core: Core {
+                    index,
+                    filter: filter_of(settings.admission, slots as usize),
+                    fills: Fills::new(settings.queue_pages.max(1), PAGE_SIZE),
+                },
                 classes: HashMap::new(),
                 admission: settings.admission,
-                filter: filter_of(settings.admission, slots as usize),
-                fills: Fills::new(settings.queue_pages.max(1)),
                 restoring: warm.then_some(0),
                 restored: 0,
                 unsaved: BTreeSet::new(),
@@ -278,52 +281,52 @@ impl Bpe {
             if state.off.is_some() {
                 return Evicted::Off;
             }
-            if !state.index.matches(mark).is_empty() {
+            if !state.core.index.matches(mark).is_empty() {
                 return Evicted::Kept;
             }
             let class = state.class_of(rule.as_ref());
-            let holder = state.index.shares().holder(class);
+            let holder = state.core.index.shares().holder(class);
             let has_room =
-                state.index.in_use() < state.index.limit() / ROOM * (ROOM - 1) && !holder.is_full();
+                state.core.index.in_use() < state.core.index.limit() / ROOM * (ROOM - 1) && !holder.is_full();
             let is_asked = !leaving.near || has_room || holder.used < holder.min;
             let mut candidate = None;
-            let ghost_hits = state.filter.ghost_hits();
+            let ghost_hits = state.core.filter.ghost_hits();
             let admission = match entry {
                 Entry::Take => Admission::Admit,
                 _ if !is_asked => {
                     count(&self.counters.near);
-                    let wanted = state.filter.is_reused(id, leaving.accesses, false);
-                    if state.filter.ghost_hits() > ghost_hits {
+                    let wanted = state.core.filter.is_reused(id, leaving.accesses, false);
+                    if state.core.filter.ghost_hits() > ghost_hits {
                         count(&of_space.ghost_hits);
                     }
                     return Evicted::Near { wanted };
                 }
-                _ => state.filter.judge(id, leaving.accesses, has_room, |_| {
-                    candidate = state.index.candidate(class);
+                _ => state.core.filter.judge(id, leaving.accesses, has_room, |_| {
+                    candidate = state.core.index.candidate(class);
                     candidate.map(|(_, mark)| mark)
                 }),
             };
-            if state.filter.ghost_hits() > ghost_hits {
+            if state.core.filter.ghost_hits() > ghost_hits {
                 count(&of_space.ghost_hits);
             }
             match admission {
                 // A place in the queue first: what a limited table is charged for is written.
-                Admission::Admit => match state.fills.promise() {
+                Admission::Admit => match state.core.fills.promise() {
                     Some(spare) if self.may_fill(rule.as_ref()) => spare,
                     Some(_) => {
-                        state.fills.redeem(None);
-                        state.filter.remember(id);
+                        state.core.fills.redeem(None);
+                        state.core.filter.remember(id);
                         return Evicted::Dropped;
                     }
                     None => {
-                        state.filter.remember(id);
+                        state.core.filter.remember(id);
                         count(&self.counters.fill_dropped);
                         return Evicted::Dropped;
                     }
                 },
                 Admission::Remember => {
                     if let Some((slot, _)) = candidate {
-                        state.index.pass(slot);
+                        state.core.index.pass(slot);
                     }
                     count(&self.counters.remembered);
                     count(&of_space.remembered);
@@ -331,13 +334,13 @@ impl Bpe {
                 }
             }
         };
-        let image = fill::copied(spare, image);
+        let image = fills::copied(spare, image, PAGE_SIZE);
         let mut state = self.state.lock();
         let class = state.class_of(rule.as_ref());
-        let slot = state.index.fill(mark, class);
-        state.fills.redeem(slot.map(|slot| Fill { id, slot, image }));
+        let slot = state.core.index.fill(mark, class);
+        state.core.fills.redeem(slot.map(|slot| Fill { key: id, slot, image }));
         if slot.is_none() {
-            state.filter.remember(id);
+            state.core.filter.remember(id);
             count(&self.counters.fill_dropped);
             return Evicted::Dropped;
         }
@@ -361,21 +364,21 @@ impl Bpe {
         }
         let promised = {
             let mut state = self.state.lock();
-            if state.off.is_some() { None } else { state.fills.promise() }
+            if state.off.is_some() { None } else { state.core.fills.promise() }
         };
         let Some(spare) = promised else {
             count(&self.counters.fill_dropped);
             return false;
         };
         if !self.may_fill(rule.as_ref()) {
-            self.state.lock().fills.redeem(None);
+            self.state.lock().core.fills.redeem(None);
             return false;
         }
-        let image = fill::copied(spare, image);
+        let image = fills::copied(spare, image, PAGE_SIZE);
         let mut state = self.state.lock();
         let class = state.class_of(rule.as_ref());
-        let slot = if state.off.is_some() { None } else { state.index.fill(mark, class) };
-        state.fills.redeem(slot.map(|slot| Fill { id, slot, image }));
+        let slot = if state.off.is_some() { None } else { state.core.index.fill(mark, class) };
+        state.core.fills.redeem(slot.map(|slot| Fill { key: id, slot, image }));
         drop(state);
         if slot.is_none() {
             count(&self.counters.fill_dropped);
@@ -393,22 +396,22 @@ impl Bpe {
         let rule = self.rule_of(id);
         let promised = {
             let mut state = self.state.lock();
-            let busy = state.index.matches(mark).iter().any(|slot| state.index.is_busy(*slot));
-            if state.off.is_some() || busy { None } else { state.fills.promise() }
+            let busy = state.core.index.matches(mark).iter().any(|slot| state.core.index.is_busy(*slot));
+            if state.off.is_some() || busy { None } else { state.core.fills.promise() }
         };
         let Some(spare) = promised else { return };
-        let image = fill::copied(spare, image);
+        let image = fills::copied(spare, image, PAGE_SIZE);
         let mut state = self.state.lock();
         let class = state.class_of(rule.as_ref());
         let slot = if state.off.is_some() {
             None
         } else {
-            for slot in state.index.matches(mark) {
-                state.index.remove_if(slot, mark);
+            for slot in state.core.index.matches(mark) {
+                state.core.index.remove_if(slot, mark);
             }
-            state.index.fill(mark, class)
+            state.core.index.fill(mark, class)
         };
-        state.fills.redeem(slot.map(|slot| Fill { id, slot, image }));
+        state.core.fills.redeem(slot.map(|slot| Fill { key: id, slot, image }));
         drop(state);
         self.counters.rewritten.fetch_add(u64::from(slot.is_some()), Ordering::Relaxed);
         self.wake.notify();
@@ -416,43 +419,29 @@ impl Bpe {
 
     /// More than half of the fills that may wait are waiting.
     pub fn is_behind(&self) -> bool {
-        self.state.lock().fills.is_behind()
+        self.state.lock().core.fills.is_behind()
     }
 
     /// The page has a newer image than any that was evicted: clears every match and calls queued
     /// fills back.
     pub fn invalidate(&self, id: PageId) {
-        let mark = mark_of(id);
-        let mut state = self.state.lock();
-        for slot in state.index.matches(mark) {
-            let busy = state.index.is_busy(slot);
-            if busy && planted::FILL_AFTER_INVALIDATION.on() {
-                continue;
-            }
-            state.index.remove(slot);
-            count(&self.counters.invalidated);
-            // It was worth a slot a moment ago: its next eviction finds the way open.
-            state.filter.remember(id);
-            if busy {
-                count(&self.counters.fill_cancelled);
-                // One that is being written already keeps its slot busy until the write has ended.
-                if state.fills.cancel(slot) {
-                    state.index.settle(slot);
-                }
-            }
+        let cleared = self.state.lock().core.invalidate(id);
+        if cleared != Cleared::default() {
+            self.counters.invalidated.fetch_add(cleared.removed, Ordering::Relaxed);
+            self.counters.fill_cancelled.fetch_add(cleared.cancelled, Ordering::Relaxed);
         }
     }
 
     /// Whether a page of this name seems to be on flash: by its fingerprint, so for guesses only.
     pub fn seems_to_have(&self, id: PageId) -> bool {
-        !self.state.lock().index.matches(mark_of(id)).is_empty()
+        !self.state.lock().core.index.matches(mark_of(id)).is_empty()
     }
 
     pub fn status(&self) -> BpeStatus {
         let state = self.state.lock();
         BpeStatus {
-            pages: u64::from(state.index.in_use()),
-            pages_max: u64::from(state.index.limit()),
+            pages: u64::from(state.core.index.in_use()),
+            pages_max: u64::from(state.core.index.limit()),
             file_bytes: self.files.as_ref().map_or(0, |files| files.chunks.grown()),
             restored: state.restored,
             off: state.off.clone(),
@@ -466,13 +455,13 @@ impl Bpe {
         state.errors += 1;
         if state.errors >= ERRORS_MAX && state.off.is_none() {
             state.off = Some(format!("{ERRORS_MAX} errors in a row, the last: {error}"));
-            state.index = Index::new(0);
+            state.core.index = Index::new(0);
             state.classes.clear();
-            state.filter = filter_of(Rule::AdmitAll, 0);
-            state.fills.clear();
+            state.core.filter = filter_of(Rule::AdmitAll, 0);
+            state.core.fills.clear();
             state.unsaved.clear();
             if std::mem::take(&mut state.restoring).is_some() {
-                state.index.end_restore();
+                state.core.index.end_restore();
             }
         }
     }
@@ -480,8 +469,8 @@ impl Bpe {
     /// Panics if the index is not in order, or a busy slot has no fill. For tests.
     pub fn check_invariants(&self) {
         let state = self.state.lock();
-        state.index.check_invariants();
-        assert!(state.off.is_none() || state.index.in_use() == 0);
+        state.core.index.check_invariants();
+        assert!(state.off.is_none() || state.core.index.in_use() == 0);
     }
 }
 

@@ -1,4 +1,4 @@
-//! The ghost list: identifiers of pages that left memory lately. CloudJump III §4.1.1.
+//! The ghost list: identifiers of pages, or of other keys, that left memory lately. CloudJump III §4.1.1.
 //!
 //! A FIFO of 32-bit fingerprints, four bytes each and nothing else. It is cut into buckets of one
 //! cache line, each a FIFO of sixteen by itself: an identifier always falls into the same bucket, so
@@ -11,35 +11,37 @@
 //!
 //! Not here: when a page is admitted (`admission`). Nothing of it survives a restart.
 
+use super::key::Key;
 use crate::page::PageId;
-use crate::page::spread;
+use std::marker::PhantomData;
 
 /// Identifiers of one bucket: a cache line.
 const BUCKET: usize = 16;
 
-pub struct Ghost {
+pub struct Ghost<K = PageId> {
     /// Newest first; 0 is an empty place.
     buckets: Vec<[u32; BUCKET]>,
+    keys: PhantomData<fn(K)>,
 }
 
-impl Ghost {
+impl<K: Key> Ghost<K> {
     /// A list of at most `capacity` identifiers; below one bucket's worth it remembers nothing.
-    pub fn new(capacity: usize) -> Ghost {
-        Ghost { buckets: vec![[0; BUCKET]; capacity / BUCKET] }
+    pub fn new(capacity: usize) -> Ghost<K> {
+        Ghost { buckets: vec![[0; BUCKET]; capacity / BUCKET], keys: PhantomData }
     }
 
     pub fn capacity(&self) -> usize {
         self.buckets.len() * BUCKET
     }
 
-    fn bucket(&mut self, id: PageId) -> Option<(&mut [u32; BUCKET], u32)> {
-        let hash = spread(id);
+    fn bucket(&mut self, id: K) -> Option<(&mut [u32; BUCKET], u32)> {
+        let hash = id.spread();
         let at = (u64::from(hash as u32) * self.buckets.len() as u64) >> 32;
         Some((self.buckets.get_mut(at as usize)?, ((hash >> 32) as u32).max(1)))
     }
 
     /// Puts the identifier in front; the bucket's oldest drops out.
-    pub fn remember(&mut self, id: PageId) {
+    pub fn remember(&mut self, id: K) {
         if let Some((bucket, mark)) = self.bucket(id) {
             let end = bucket.iter().position(|m| *m == mark || *m == 0).unwrap_or(BUCKET - 1);
             bucket.copy_within(..end, 1);
@@ -48,7 +50,7 @@ impl Ghost {
     }
 
     /// Forgets the identifier. True if it was remembered.
-    pub fn take(&mut self, id: PageId) -> bool {
+    pub fn take(&mut self, id: K) -> bool {
         let Some((bucket, mark)) = self.bucket(id) else { return false };
         let Some(at) = bucket.iter().position(|m| *m == mark) else { return false };
         if crate::planted::GHOST_HIT_KEPT.on() {

@@ -107,7 +107,7 @@ impl Stream {
         seed: u64,
         budget: Option<f64>,
     ) -> Outcome {
-        let mut policy = named.build(pages, seed);
+        let mut policy = named.build::<PageId>(pages, seed);
         let mut out = Outcome::default();
         let (mut reads, mut writes) = (0, 0);
         for (n, packed) in self.events.iter().enumerate() {

@@ -2,11 +2,11 @@
 //! hand counts them down, and the page that it finds without leaves.
 
 use super::Admission;
-use super::filter::{Filter, Memory, Rule, mark};
+use super::filter::{Filter, Memory, Rule};
 use super::policy::{Fate, Policy};
 use super::sketch::Sketch;
 use super::slots::{Slot, Slots};
-use crate::page::PageId;
+use crate::flash::key::{Key, mark};
 
 /// When less than one slot in this many is free, flash counts as full for admission.
 const ROOM: usize = 16;
@@ -21,36 +21,36 @@ enum Order {
     Sampled(u64),
 }
 
-pub(super) struct Clocked {
-    filter: Filter,
-    held: Held,
+pub(super) struct Clocked<K> {
+    filter: Filter<K>,
+    held: Held<K>,
     /// The filter's leniency while flash is not full: a flash of a few slots has none.
     room: bool,
 }
 
 /// The pages on flash, and their order of eviction.
-struct Held {
-    slots: Slots,
+struct Held<K> {
+    slots: Slots<K>,
     uses: Vec<u8>,
     hand: Slot,
     order: Order,
 }
 
-impl Clocked {
-    pub fn new(pages: usize, rule: Rule, bits: u8, memory: Memory) -> Clocked {
+impl<K: Key> Clocked<K> {
+    pub fn new(pages: usize, rule: Rule, bits: u8, memory: Memory) -> Clocked<K> {
         Clocked::with(pages, rule, memory, Order::Clock { most: (1 << bits) - 1 })
     }
 
     /// A CLOCK without bits that admits all is a FIFO.
-    pub fn fifo(pages: usize) -> Clocked {
+    pub fn fifo(pages: usize) -> Clocked<K> {
         Clocked::with(pages, Rule::AdmitAll, Memory::default(), Order::Clock { most: 0 })
     }
 
-    pub fn sampled(pages: usize, rule: Rule, memory: Memory, seed: u64) -> Clocked {
+    pub fn sampled(pages: usize, rule: Rule, memory: Memory, seed: u64) -> Clocked<K> {
         Clocked::with(pages, rule, memory, Order::Sampled(seed))
     }
 
-    fn with(pages: usize, rule: Rule, memory: Memory, order: Order) -> Clocked {
+    fn with(pages: usize, rule: Rule, memory: Memory, order: Order) -> Clocked<K> {
         Clocked {
             filter: Filter::new(rule, pages, memory),
             held: Held { slots: Slots::new(pages), uses: vec![0; pages], hand: 0, order },
@@ -59,7 +59,7 @@ impl Clocked {
     }
 }
 
-impl Held {
+impl<K: Key> Held<K> {
     /// The next victim of a full flash: all slots are in use.
     fn victim(&mut self, sketch: Option<&Sketch>) -> Slot {
         let len = self.slots.len() as Slot;
@@ -86,8 +86,8 @@ impl Held {
     }
 }
 
-impl Policy for Clocked {
-    fn read(&mut self, id: PageId) -> bool {
+impl<K: Key> Policy<K> for Clocked<K> {
+    fn read(&mut self, id: K) -> bool {
         self.filter.missed(id);
         let Some(slot) = self.held.slots.find(id) else { return false };
         if let Order::Clock { most } = self.held.order {
@@ -97,7 +97,7 @@ impl Policy for Clocked {
         true
     }
 
-    fn left(&mut self, id: PageId, accesses: u8, may_write: bool) -> Fate {
+    fn left(&mut self, id: K, accesses: u8, may_write: bool) -> Fate {
         let held = &mut self.held;
         if held.slots.find(id).is_some() {
             return Fate::Kept;
@@ -129,14 +129,14 @@ impl Policy for Clocked {
         Fate::Written
     }
 
-    fn invalidate(&mut self, id: PageId) -> bool {
+    fn invalidate(&mut self, id: K) -> bool {
         let Some(slot) = self.held.slots.find(id) else { return false };
         self.held.slots.remove(slot);
         self.filter.remember(id);
         true
     }
 
-    fn has(&self, id: PageId) -> bool {
+    fn has(&self, id: K) -> bool {
         self.held.slots.find(id).is_some()
     }
     fn pages(&self) -> usize {

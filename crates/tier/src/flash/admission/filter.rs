@@ -3,8 +3,8 @@
 use super::sketch::Sketch;
 use super::{Admission, choose};
 use crate::flash::ghost::Ghost;
+use crate::flash::key::{Key, mark};
 use crate::page::PageId;
-use crate::page::spread;
 
 /// Which evidence justifies a flash write, once flash is full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,29 +66,24 @@ impl Default for Memory {
     }
 }
 
-pub struct Filter {
+pub struct Filter<K = PageId> {
     rule: Rule,
-    ghost: Ghost,
+    ghost: Ghost<K>,
     /// Pages that were judged while the ghost list had their name.
     ghost_hits: u64,
     sketch: Option<Sketch>,
 }
 
-/// A page's name as the sketch knows it, and the flash index.
-pub fn mark(id: PageId) -> u32 {
-    (spread(id) >> 32) as u32
-}
-
-impl Filter {
+impl<K: Key> Filter<K> {
     /// For a flash of `pages`.
-    pub fn new(rule: Rule, pages: usize, memory: Memory) -> Filter {
+    pub fn new(rule: Rule, pages: usize, memory: Memory) -> Filter<K> {
         let ghost = if rule.remembers() { pages * memory.ghost_percent / 100 } else { 0 };
         let sketch = rule.counts().then(|| Sketch::new(pages, memory.window));
         Filter { rule, ghost: Ghost::new(ghost), ghost_hits: 0, sketch }
     }
 
     /// Memory missed the page, wherever it was then.
-    pub fn missed(&mut self, id: PageId) {
+    pub fn missed(&mut self, id: K) {
         if let Some(sketch) = &mut self.sketch {
             sketch.note(mark(id));
         }
@@ -99,7 +94,7 @@ impl Filter {
     /// page would be replaced.
     pub fn judge(
         &mut self,
-        id: PageId,
+        id: K,
         accesses: u8,
         has_room: bool,
         victim: impl FnOnce(&Sketch) -> Option<u32>,
@@ -117,7 +112,7 @@ impl Filter {
     }
 
     /// Whether there is the evidence of reuse that the rule asks for. The ghost list forgets the name.
-    pub fn is_reused(&mut self, id: PageId, accesses: u8, has_room: bool) -> bool {
+    pub fn is_reused(&mut self, id: K, accesses: u8, has_room: bool) -> bool {
         let in_ghost = self.ghost.take(id);
         self.ghost_hits += u64::from(in_ghost);
         match self.rule {
@@ -129,7 +124,7 @@ impl Filter {
     }
 
     /// The page was to be written or had a copy on flash, and has none: remembers that it was worth one.
-    pub fn remember(&mut self, id: PageId) {
+    pub fn remember(&mut self, id: K) {
         self.ghost.remember(id);
     }
 

@@ -43,7 +43,7 @@ pub struct Memory {
     /// The queues' time: several uses of a page in one period count as one.
     period: u32,
     frames: Vec<Frame>,
-    slots: Slots,
+    slots: Slots<PageId>,
 }
 
 impl Memory {

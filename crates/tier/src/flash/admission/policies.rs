@@ -175,7 +175,7 @@ fn memory_of_a_policy_is_a_few_bytes_a_page() {
     for (name, most) in
         [("fifo", 24), ("ghost/2", 28), ("ghost-tiny-lfu/2", 32), ("lru", 32), ("w-tiny-lfu", 36)]
     {
-        let policy = name.parse::<Named>().unwrap().build(100_000, 1);
+        let policy = name.parse::<Named>().unwrap().build::<PageId>(100_000, 1);
         let each = policy.bytes() / 100_000;
         assert!((13..=most).contains(&each), "{name}: {each} bytes a page");
     }

@@ -8,6 +8,7 @@ use super::clock::Clocked;
 use super::filter::{Memory, Rule};
 use super::queues::{Lru, S3Fifo, TwoQueues};
 use super::window::WTinyLfu;
+use crate::flash::key::Key;
 use crate::page::PageId;
 use std::fmt;
 use std::str::FromStr;
@@ -25,15 +26,15 @@ pub enum Fate {
     Dropped,
 }
 
-pub trait Policy {
+pub trait Policy<K = PageId> {
     /// Memory missed the page. True if flash has it.
-    fn read(&mut self, id: PageId) -> bool;
+    fn read(&mut self, id: K) -> bool;
     /// The page leaves memory after `accesses` uses there. Without `may_write`, flash takes no writes now.
-    fn left(&mut self, id: PageId, accesses: u8, may_write: bool) -> Fate;
+    fn left(&mut self, id: K, accesses: u8, may_write: bool) -> Fate;
     /// The page has newer content than flash could have. True if flash had it.
-    fn invalidate(&mut self, id: PageId) -> bool;
+    fn invalidate(&mut self, id: K) -> bool;
     /// Whether flash has the page; no use of it.
-    fn has(&self, id: PageId) -> bool;
+    fn has(&self, id: K) -> bool;
     fn pages(&self) -> usize;
     /// Memory that the policy has, in bytes.
     fn bytes(&self) -> usize;
@@ -85,7 +86,7 @@ impl Named {
     }
 
     /// The policy for a flash of `pages`, empty. What it draws by lot comes from `seed`.
-    pub fn build(self, pages: usize, seed: u64) -> Box<dyn Policy> {
+    pub fn build<K: Key>(self, pages: usize, seed: u64) -> Box<dyn Policy<K>> {
         let memory = |percent: u16| Memory { ghost_percent: percent.into(), ..Memory::default() };
         match self {
             Named::Fifo => Box::new(Clocked::fifo(pages)),

@@ -3,27 +3,27 @@
 use super::policy::{Fate, Policy};
 use super::slots::{Links, List, Slot, Slots};
 use crate::flash::ghost::Ghost;
-use crate::page::PageId;
+use crate::flash::key::Key;
 
-pub(super) struct Lru {
-    slots: Slots,
+pub(super) struct Lru<K> {
+    slots: Slots<K>,
     links: Links,
     list: List,
 }
 
-impl Lru {
-    pub fn new(pages: usize) -> Lru {
+impl<K: Key> Lru<K> {
+    pub fn new(pages: usize) -> Lru<K> {
         Lru { slots: Slots::new(pages), links: Links::new(pages), list: List::EMPTY }
     }
 }
 
-impl Policy for Lru {
-    fn read(&mut self, id: PageId) -> bool {
+impl<K: Key> Policy<K> for Lru<K> {
+    fn read(&mut self, id: K) -> bool {
         let found = self.slots.find(id);
         found.inspect(|slot| self.links.renew(&mut self.list, *slot)).is_some()
     }
 
-    fn left(&mut self, id: PageId, _accesses: u8, may_write: bool) -> Fate {
+    fn left(&mut self, id: K, _accesses: u8, may_write: bool) -> Fate {
         match (self.slots.find(id), may_write && self.slots.capacity() > 0) {
             (Some(_), _) => return Fate::Kept,
             (None, false) => return Fate::Dropped,
@@ -38,14 +38,14 @@ impl Policy for Lru {
         Fate::Written
     }
 
-    fn invalidate(&mut self, id: PageId) -> bool {
+    fn invalidate(&mut self, id: K) -> bool {
         let Some(slot) = self.slots.find(id) else { return false };
         self.links.remove(&mut self.list, slot);
         self.slots.remove(slot);
         true
     }
 
-    fn has(&self, id: PageId) -> bool {
+    fn has(&self, id: K) -> bool {
         self.slots.find(id).is_some()
     }
     fn pages(&self) -> usize {
@@ -57,18 +57,18 @@ impl Policy for Lru {
 }
 
 /// What 2Q and S3-FIFO have in common: a first queue, a main one, and a ghost list of what left the first.
-struct Two {
-    slots: Slots,
+struct Two<K> {
+    slots: Slots<K>,
     links: Links,
     first: List,
     main: List,
     in_main: Vec<bool>,
     first_max: usize,
-    ghost: Ghost,
+    ghost: Ghost<K>,
 }
 
-impl Two {
-    fn new(pages: usize, first_max: usize, ghost: usize) -> Two {
+impl<K: Key> Two<K> {
+    fn new(pages: usize, first_max: usize, ghost: usize) -> Two<K> {
         Two {
             slots: Slots::new(pages),
             links: Links::new(pages),
@@ -80,7 +80,7 @@ impl Two {
         }
     }
 
-    fn insert(&mut self, id: PageId) -> Slot {
+    fn insert(&mut self, id: K) -> Slot {
         let main = self.ghost.take(id);
         let slot = self.slots.insert(id);
         self.in_main[slot as usize] = main;
@@ -89,7 +89,7 @@ impl Two {
         slot
     }
 
-    fn remove(&mut self, slot: Slot) -> PageId {
+    fn remove(&mut self, slot: Slot) -> K {
         let list = if self.in_main[slot as usize] { &mut self.main } else { &mut self.first };
         self.links.remove(list, slot);
         self.slots.remove(slot)
@@ -109,7 +109,7 @@ impl Two {
         self.in_main[slot as usize] = true;
     }
 
-    fn invalidate(&mut self, id: PageId) -> bool {
+    fn invalidate(&mut self, id: K) -> bool {
         let found = self.slots.find(id);
         found.map(|slot| self.remove(slot)).is_some()
     }
@@ -122,16 +122,16 @@ impl Two {
 
 /// 2Q (Johnson, Shasha): a quarter for pages seen once, a FIFO; half as many identifiers as pages; the
 /// rest an LRU of pages that came again.
-pub(super) struct TwoQueues(Two);
+pub(super) struct TwoQueues<K>(Two<K>);
 
-impl TwoQueues {
-    pub fn new(pages: usize) -> TwoQueues {
+impl<K: Key> TwoQueues<K> {
+    pub fn new(pages: usize) -> TwoQueues<K> {
         TwoQueues(Two::new(pages, pages / 4, pages / 2))
     }
 }
 
-impl Policy for TwoQueues {
-    fn read(&mut self, id: PageId) -> bool {
+impl<K: Key> Policy<K> for TwoQueues<K> {
+    fn read(&mut self, id: K) -> bool {
         let Some(slot) = self.0.slots.find(id) else { return false };
         if self.0.in_main[slot as usize] {
             self.0.links.renew(&mut self.0.main, slot);
@@ -139,7 +139,7 @@ impl Policy for TwoQueues {
         true
     }
 
-    fn left(&mut self, id: PageId, _accesses: u8, may_write: bool) -> Fate {
+    fn left(&mut self, id: K, _accesses: u8, may_write: bool) -> Fate {
         let two = &mut self.0;
         match (two.slots.find(id), may_write && two.slots.capacity() > 0) {
             (Some(_), _) => return Fate::Kept,
@@ -158,10 +158,10 @@ impl Policy for TwoQueues {
         Fate::Written
     }
 
-    fn invalidate(&mut self, id: PageId) -> bool {
+    fn invalidate(&mut self, id: K) -> bool {
         self.0.invalidate(id)
     }
-    fn has(&self, id: PageId) -> bool {
+    fn has(&self, id: K) -> bool {
         self.0.slots.find(id).is_some()
     }
     fn pages(&self) -> usize {
@@ -174,16 +174,16 @@ impl Policy for TwoQueues {
 
 /// S3-FIFO (Yang and others, 2023): a tenth for what is new, nine tenths for what was used again, both
 /// FIFOs; two bits of use a page; as many identifiers as the main queue has pages.
-pub(super) struct S3Fifo {
-    two: Two,
+pub(super) struct S3Fifo<K> {
+    two: Two<K>,
     uses: Vec<u8>,
     /// Uses of a page that are counted, by the bits that it has for them.
     most: u8,
 }
 
-impl S3Fifo {
+impl<K: Key> S3Fifo<K> {
     /// With this number of bits a page for its uses, 1 or 2.
-    pub fn new(pages: usize, bits: u8) -> S3Fifo {
+    pub fn new(pages: usize, bits: u8) -> S3Fifo<K> {
         let small = pages / 10;
         S3Fifo { two: Two::new(pages, small, pages - small), uses: vec![0; pages], most: (1 << bits) - 1 }
     }
@@ -216,15 +216,15 @@ impl S3Fifo {
     }
 }
 
-impl Policy for S3Fifo {
-    fn read(&mut self, id: PageId) -> bool {
+impl<K: Key> Policy<K> for S3Fifo<K> {
+    fn read(&mut self, id: K) -> bool {
         let Some(slot) = self.two.slots.find(id) else { return false };
         let uses = &mut self.uses[slot as usize];
         *uses = (*uses + 1).min(self.most);
         true
     }
 
-    fn left(&mut self, id: PageId, _accesses: u8, may_write: bool) -> Fate {
+    fn left(&mut self, id: K, _accesses: u8, may_write: bool) -> Fate {
         match (self.two.slots.find(id), may_write && self.two.slots.capacity() > 0) {
             (Some(_), _) => return Fate::Kept,
             (None, false) => return Fate::Dropped,
@@ -236,10 +236,10 @@ impl Policy for S3Fifo {
         Fate::Written
     }
 
-    fn invalidate(&mut self, id: PageId) -> bool {
+    fn invalidate(&mut self, id: K) -> bool {
         self.two.invalidate(id)
     }
-    fn has(&self, id: PageId) -> bool {
+    fn has(&self, id: K) -> bool {
         self.two.slots.find(id).is_some()
     }
     fn pages(&self) -> usize {

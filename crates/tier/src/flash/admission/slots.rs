@@ -1,7 +1,6 @@
 //! Which page is in which slot: a hash table of slot numbers beside an array of pages.
 
-use crate::page::PageId;
-use crate::page::spread;
+use crate::flash::key::Key;
 use hashbrown::HashTable;
 
 /// A place for one page, counted from 0.
@@ -10,15 +9,15 @@ pub(super) type Slot = u32;
 /// No slot.
 pub(super) const NONE: Slot = Slot::MAX;
 
-pub(super) struct Slots {
-    pages: Vec<PageId>,
+pub(super) struct Slots<K> {
+    pages: Vec<K>,
     table: HashTable<Slot>,
     free: Vec<Slot>,
     capacity: usize,
 }
 
-impl Slots {
-    pub fn new(capacity: usize) -> Slots {
+impl<K: Key> Slots<K> {
+    pub fn new(capacity: usize) -> Slots<K> {
         assert!(capacity < NONE as usize, "{capacity} slots are more than their numbers");
         Slots {
             pages: Vec::with_capacity(capacity),
@@ -38,32 +37,32 @@ impl Slots {
         self.len() == self.capacity
     }
     /// The page in a slot in use.
-    pub fn page(&self, slot: Slot) -> PageId {
+    pub fn page(&self, slot: Slot) -> K {
         self.pages[slot as usize]
     }
 
-    pub fn find(&self, id: PageId) -> Option<Slot> {
-        self.table.find(spread(id), |slot| self.pages[*slot as usize] == id).copied()
+    pub fn find(&self, id: K) -> Option<Slot> {
+        self.table.find(id.spread(), |slot| self.pages[*slot as usize] == id).copied()
     }
 
     /// Gives the page a slot; it has none, and one is free.
-    pub fn insert(&mut self, id: PageId) -> Slot {
-        assert!(!self.is_full(), "no slot is free for page {id}");
-        assert!(self.find(id).is_none(), "page {id} has a slot already");
+    pub fn insert(&mut self, id: K) -> Slot {
+        assert!(!self.is_full(), "no slot is free");
+        assert!(self.find(id).is_none(), "the key has a slot already");
         let slot = self.free.pop().unwrap_or_else(|| {
             self.pages.push(id);
             (self.pages.len() - 1) as Slot
         });
         self.pages[slot as usize] = id;
         let pages = &self.pages;
-        self.table.insert_unique(spread(id), slot, |slot| spread(pages[*slot as usize]));
+        self.table.insert_unique(id.spread(), slot, |slot| pages[*slot as usize].spread());
         slot
     }
 
     /// Takes the page out of its slot.
-    pub fn remove(&mut self, slot: Slot) -> PageId {
+    pub fn remove(&mut self, slot: Slot) -> K {
         let id = self.pages[slot as usize];
-        match self.table.find_entry(spread(id), |other| *other == slot) {
+        match self.table.find_entry(id.spread(), |other| *other == slot) {
             Ok(entry) => drop(entry.remove()),
             Err(_) => panic!("slot {slot} is not in use"),
         }
@@ -74,7 +73,7 @@ impl Slots {
     /// Memory that it has, in bytes.
     pub fn bytes(&self) -> usize {
         let entry = size_of::<Slot>() + 1;
-        self.pages.capacity() * size_of::<PageId>()
+        self.pages.capacity() * size_of::<K>()
             + self.free.capacity() * size_of::<Slot>()
             + self.table.capacity() * entry * 8 / 7
     }

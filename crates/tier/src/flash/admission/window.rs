@@ -2,11 +2,10 @@
 //! requested more often than the victim of the main part. The main part is an LRU of pages on probation and one of protected
 //! pages, which hold at most four fifths.
 
-use super::filter::mark;
 use super::policy::{Fate, Policy};
 use super::sketch::Sketch;
 use super::slots::{Links, List, Slot, Slots};
-use crate::page::PageId;
+use crate::flash::key::{Key, mark};
 
 /// Misses for a page of the cache after which a count has halved.
 const FADES: usize = 10;
@@ -18,8 +17,8 @@ enum Part {
     Protected,
 }
 
-pub(super) struct WTinyLfu {
-    slots: Slots,
+pub(super) struct WTinyLfu<K> {
+    slots: Slots<K>,
     links: Links,
     window: List,
     probation: List,
@@ -30,8 +29,8 @@ pub(super) struct WTinyLfu {
     sketch: Sketch,
 }
 
-impl WTinyLfu {
-    pub fn new(pages: usize) -> WTinyLfu {
+impl<K: Key> WTinyLfu<K> {
+    pub fn new(pages: usize) -> WTinyLfu<K> {
         let window_max = (pages / 100).max(1);
         WTinyLfu {
             slots: Slots::new(pages),
@@ -88,8 +87,8 @@ impl WTinyLfu {
     }
 }
 
-impl Policy for WTinyLfu {
-    fn read(&mut self, id: PageId) -> bool {
+impl<K: Key> Policy<K> for WTinyLfu<K> {
+    fn read(&mut self, id: K) -> bool {
         self.sketch.note(mark(id));
         let Some(slot) = self.slots.find(id) else { return false };
         self.take_out(slot);
@@ -107,7 +106,7 @@ impl Policy for WTinyLfu {
         true
     }
 
-    fn left(&mut self, id: PageId, _accesses: u8, may_write: bool) -> Fate {
+    fn left(&mut self, id: K, _accesses: u8, may_write: bool) -> Fate {
         match (self.slots.find(id), may_write && self.slots.capacity() > 0) {
             (Some(_), _) => return Fate::Kept,
             (None, false) => return Fate::Dropped,
@@ -127,14 +126,14 @@ impl Policy for WTinyLfu {
         Fate::Written
     }
 
-    fn invalidate(&mut self, id: PageId) -> bool {
+    fn invalidate(&mut self, id: K) -> bool {
         let Some(slot) = self.slots.find(id) else { return false };
         self.take_out(slot);
         self.slots.remove(slot);
         true
     }
 
-    fn has(&self, id: PageId) -> bool {
+    fn has(&self, id: K) -> bool {
         self.slots.find(id).is_some()
     }
     fn pages(&self) -> usize {

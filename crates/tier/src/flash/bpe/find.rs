@@ -3,21 +3,13 @@
 //! Several pages take one index look-up and one batch of reads: a request to flash has the same latency however many pages it
 //! reads.
 
-use super::index::{FlashSlot, Matches};
-use super::{Bpe, Found, State, count};
-use crate::flash::admission::filter::mark as mark_of;
-use crate::page::{self, BadImage, PageId, PageRef, Tag};
-use crate::planted;
-use std::sync::Arc;
-use terrace_io::AlignedBuf;
+use super::image::PageImages;
+use super::index::FlashSlot;
+use super::{Bpe, Found, count};
+use crate::flash::core::{Look, expected};
+use crate::flash::key::{Validity, Verdict, mark as mark_of};
+use crate::page::{PageId, Tag};
 use terrace_io::disk::DiskError;
-
-/// The index's answer.
-enum Look {
-    /// Queued or being written to this slot.
-    Queued(FlashSlot, Arc<AlignedBuf>),
-    OnFlash(Matches),
-}
 
 /// A page that is searched for.
 #[derive(Clone, Copy)]
@@ -33,20 +25,6 @@ impl Wanted {
     }
 }
 
-impl State {
-    fn look(&self, page: Wanted) -> Look {
-        let mut on_flash = Matches::new();
-        for slot in self.index.matches(page.mark) {
-            if !self.index.is_busy(slot) {
-                on_flash.push(slot);
-            } else if let Some(fill) = self.fills.find(slot).filter(|fill| fill.id == page.id) {
-                return Look::Queued(slot, fill.image.clone());
-            }
-        }
-        Look::OnFlash(on_flash)
-    }
-}
-
 impl Bpe {
     /// Finds the page's current image, which has the tag `expected`. Does at most one read for each slot that matches. The
     /// content of `image` is undefined if the page is absent.
@@ -54,8 +32,8 @@ impl Bpe {
         let page = Wanted::new(id, expected);
         let look = {
             let mut state = self.state.lock();
-            state.filter.missed(id);
-            state.look(page)
+            state.core.filter.missed(id);
+            state.core.look(page.id, page.mark)
         };
         let found = match look {
             Look::Queued(slot, queued) => self.serve_queued(page, slot, &queued, image),
@@ -71,7 +49,7 @@ impl Bpe {
         let pages: Vec<Wanted> = pages.iter().map(|(id, tag)| Wanted::new(*id, *tag)).collect();
         let looks: Vec<Look> = {
             let state = self.state.lock();
-            pages.iter().map(|page| state.look(*page)).collect()
+            pages.iter().map(|page| state.core.look(page.id, page.mark)).collect()
         };
         let mut found = vec![false; pages.len()];
         let (mut places, mut parts) = (Vec::new(), Vec::new());
@@ -108,7 +86,7 @@ impl Bpe {
         }
         let mut state = self.state.lock();
         for (page, _) in pages.iter().zip(&found).filter(|(_, found)| **found) {
-            state.filter.missed(page.id);
+            state.core.filter.missed(page.id);
             count(&self.counters.hits);
         }
         found
@@ -135,48 +113,36 @@ impl Bpe {
     /// The slot could not be read, with an error that counts if one is given. Returns false if the slot was cut off after it was
     /// found in the index; that is not a device error.
     fn lost(&self, page: Wanted, slot: FlashSlot, error: Option<&DiskError>) -> bool {
-        if slot >= self.state.lock().index.limit() {
+        if slot >= self.state.lock().core.index.limit() {
             return false;
         }
         if let Some(error) = error {
             self.failed(error);
         }
-        self.state.lock().index.remove_if(slot, page.mark);
+        self.state.lock().core.index.remove_if(slot, page.mark);
         true
     }
 
     /// Whether the image, which came from `slot`, may be served. If not, the slot is freed, unless it belongs to another page.
     fn serves(&self, page: Wanted, slot: FlashSlot, image: &[u8]) -> bool {
         let Wanted { id, mark, tag } = page;
-        let trusting = planted::FLASH_TAG_IGNORED.on()
-            || planted::FILL_AFTER_INVALIDATION.on()
-            || planted::COPY_NOT_INVALIDATED.on();
-        let verdict = page::check(image, id, (!trusting).then_some(tag));
+        let verdict = PageImages::check(image, id, expected(tag));
         let mut state = self.state.lock();
+        let served = state.core.judged(slot, mark, verdict);
         match verdict {
-            Ok(()) => {
-                state.index.touch(slot, mark);
+            Verdict::Current => {
                 state.errors = 0;
                 if let Some(rule) = self.rule_of(id) {
                     // Entries restored from an earlier run have no class until they are hit.
                     let class = state.class_of(Some(&rule));
-                    state.index.classify(mark, class);
+                    state.core.index.classify(mark, class);
                 }
-                return true;
             }
-            Err(BadImage::Name { .. }) => {
-                count(&self.counters.false_matches);
-                // The saved index may be older than the image: then this entry belongs to no other page.
-                if mark_of(PageRef::new(image).id()) != mark {
-                    state.index.remove_if(slot, mark);
-                }
-                return false;
-            }
-            Err(BadImage::Tag { .. }) => count(&self.counters.stale),
-            Err(_) => count(&self.counters.corrupt),
+            Verdict::OtherKey { .. } => count(&self.counters.false_matches),
+            Verdict::OtherVersion => count(&self.counters.stale),
+            Verdict::Corrupt => count(&self.counters.corrupt),
         }
-        state.index.remove_if(slot, mark);
-        false
+        served
     }
 }
 

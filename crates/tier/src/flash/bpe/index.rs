@@ -1,20 +1,6 @@
-//! Maps pages to flash slots: 32-bit fingerprints, a hash table of slots, and CLOCK.
+//! Which flash slot a page gets and which page is evicted for it: slots of one size, and CLOCK.
 //!
-//! Memory a slot: 4 bytes for the fingerprint of the page in it, 6 for the table (open addressing
-//! with linear probing, two thirds full), 4 bits. With the ghost list's 2 bytes that is under 13
-//! bytes a page (CloudJump III §4.1.3 has 46).
-//!
-//! A fingerprint does not identify a page: several slots may match one. A look-up reads each match and lets the page's own header
-//! decide; an invalidation clears every match.
-//!
-//! States of a slot, given by its bits:
-//!
-//! | used | busy | it is |
-//! | --- | --- | --- |
-//! | 0 | 0 | free: in the free list, or never used (at `fresh` or above) |
-//! | 1 | 1 | filled: in the table already, its image is queued or being written |
-//! | 1 | 0 | in the table, its image is on flash |
-//! | 0 | 1 | removed while its image was being written: free when the write has ended |
+//! Free slots are in a free list, or were never used (at `fresh` or above); `table` has those in use.
 //!
 //! The hand goes round the slots in device order. A slot used since the hand last passed is spared, once for each use, at most
 //! three times; a new slot starts with no uses, so it must earn its stay. CloudJump III §4.1.3, with two bits instead of one.
@@ -22,8 +8,10 @@
 //! Not here: I/O, locks (the owner's), images.
 
 use super::shares::Shares;
+use crate::flash::core::Slots;
+pub use crate::flash::table::{FlashSlot, Matches};
+use crate::flash::table::{Table, USES_MAX};
 use crate::limits::quota::{Class, Holder, may_leave};
-use smallvec::SmallVec;
 
 /// Slots that the hand passes in one call before it takes the next one that is not busy.
 const WALK_MAX: u32 = 4096;
@@ -31,47 +19,9 @@ const WALK_MAX: u32 = 4096;
 /// Slots of its own that a table over its cap examines for a victim.
 const OWN_MAX: u32 = 64;
 
-/// Maximum of a slot's use count.
-const USES_MAX: u8 = 3;
-
-/// The position of one page image on flash.
-pub type FlashSlot = u32;
-
-/// Slots whose fingerprint matches; nearly always zero or one.
-pub type Matches = SmallVec<[FlashSlot; 4]>;
-
-struct Bits(Vec<u64>);
-
-impl Bits {
-    fn new(len: u32) -> Bits {
-        Bits(vec![0; (len as usize).div_ceil(64)])
-    }
-    fn get(&self, i: u32) -> bool {
-        self.0[i as usize / 64] >> (i % 64) & 1 == 1
-    }
-    fn resize(&mut self, len: u32) {
-        self.0.resize((len as usize).div_ceil(64), 0);
-        self.0.shrink_to_fit();
-        if let (Some(last), spare @ 1..) = (self.0.last_mut(), len % 64) {
-            *last &= (1 << spare) - 1;
-        }
-    }
-    fn set(&mut self, i: u32, on: bool) {
-        let word = &mut self.0[i as usize / 64];
-        *word = *word & !(1 << (i % 64)) | u64::from(on) << (i % 64);
-    }
-}
-
 pub struct Index {
-    /// For a slot in use, its page's fingerprint; for a slot in the free list, the next one plus 1.
-    marks: Vec<u32>,
-    /// Slots plus 1; 0 is an empty table position.
-    table: Vec<u32>,
-    used: Bits,
-    busy: Bits,
-    /// Uses since the hand last passed, at most three, in two bits.
-    used_once: Bits,
-    used_twice: Bits,
+    /// The fingerprint of a slot in the free list is the next one's number plus 1.
+    table: Table,
     /// Slots at and above this are not used (any more).
     limit: u32,
     /// Slots at and above this were never used, or (with `restoring`) are not known yet.
@@ -81,7 +31,6 @@ pub struct Index {
     /// Head of the free list, plus 1.
     free: u32,
     hand: u32,
-    in_use: u32,
     /// Which class each slot's page belongs to, if any table has rules (`quota`).
     shares: Shares,
 }
@@ -89,18 +38,12 @@ pub struct Index {
 impl Index {
     pub fn new(slots: u32) -> Index {
         Index {
-            marks: vec![0; slots as usize],
-            table: vec![0; slots as usize + slots as usize / 2 + 1],
-            used: Bits::new(slots),
-            busy: Bits::new(slots),
-            used_once: Bits::new(slots),
-            used_twice: Bits::new(slots),
+            table: Table::new(slots),
             limit: slots,
             fresh: 0,
             restoring: false,
             free: 0,
             hand: 0,
-            in_use: 0,
             shares: Shares::default(),
         }
     }
@@ -111,8 +54,8 @@ impl Index {
     }
     /// Sets the classes. Pages keep theirs.
     pub fn set_holders(&mut self, holders: Vec<Holder>) {
-        let used = &self.used;
-        self.shares.set(holders, self.marks.len(), |slot| used.get(slot));
+        let used = &self.table.used;
+        self.shares.set(holders, self.table.marks.len(), |slot| used.get(slot));
     }
     /// Assigns this class to the pages with this fingerprint.
     pub fn classify(&mut self, mark: u32, class: Class) {
@@ -128,31 +71,15 @@ impl Index {
     }
     /// The number of slots in the table.
     pub fn in_use(&self) -> u32 {
-        self.in_use
+        self.table.in_use()
     }
     pub fn is_busy(&self, slot: FlashSlot) -> bool {
-        self.busy.get(slot)
-    }
-
-    fn home(&self, mark: u32) -> usize {
-        ((u64::from(mark) * self.table.len() as u64) >> 32) as usize
-    }
-    fn after(&self, at: usize) -> usize {
-        if at + 1 == self.table.len() { 0 } else { at + 1 }
+        self.table.busy.get(slot)
     }
 
     /// Every slot whose page has this fingerprint.
     pub fn matches(&self, mark: u32) -> Matches {
-        let mut found = Matches::new();
-        let mut at = self.home(mark);
-        while self.table[at] != 0 {
-            let slot = self.table[at] - 1;
-            if self.marks[slot as usize] == mark {
-                found.push(slot);
-            }
-            at = self.after(at);
-        }
-        found
+        self.table.matches(mark)
     }
 
     /// Allocates a slot for a page with this fingerprint: a free one, a fresh one, or one that the hand takes from its page. It
@@ -163,22 +90,18 @@ impl Index {
         } else {
             self.take_free().or_else(|| self.take_fresh()).or_else(|| self.take_old(class))?
         };
-        self.busy.set(slot, true);
+        self.table.busy.set(slot, true);
         self.link(slot, mark, class);
         Some(slot)
     }
 
     fn link(&mut self, slot: FlashSlot, mark: u32, class: Class) {
         self.shares.comes(slot, class);
-        self.marks[slot as usize] = mark;
-        self.used.set(slot, true);
-        self.set_uses(slot, 0);
-        self.in_use += 1;
-        let mut at = self.home(mark);
-        while self.table[at] != 0 {
-            at = self.after(at);
-        }
-        self.table[at] = slot + 1;
+        self.table.link(slot, mark);
+    }
+    fn unlink(&mut self, slot: FlashSlot) {
+        self.table.unlink(slot);
+        self.shares.leaves(slot);
     }
 
     /// From now on slots are known only as far as `restore` has come.
@@ -212,14 +135,18 @@ impl Index {
     /// Fingerprints of the pages whose images are on flash, from slot `from` on; 0 for the others.
     pub fn marks(&self, from: FlashSlot, count: usize) -> Vec<u32> {
         let here = |slot: u32| {
-            if self.used.get(slot) && !self.busy.get(slot) { self.marks[slot as usize] } else { 0 }
+            if self.table.used.get(slot) && !self.table.busy.get(slot) {
+                self.table.marks[slot as usize]
+            } else {
+                0
+            }
         };
         (from..self.fresh.min(self.limit)).take(count).map(here).collect()
     }
 
     fn take_free(&mut self) -> Option<FlashSlot> {
         while let Some(slot) = self.free.checked_sub(1) {
-            self.free = self.marks[slot as usize];
+            self.free = self.table.marks[slot as usize];
             if slot < self.limit {
                 return Some(slot);
             }
@@ -232,7 +159,7 @@ impl Index {
             let slot = self.fresh;
             self.fresh += 1;
             // A slot that was beyond the limit for a while may still be being written: it is freed when the write has ended.
-            if !self.busy.get(slot) {
+            if !self.table.busy.get(slot) {
                 return Some(slot);
             }
         }
@@ -250,8 +177,8 @@ impl Index {
     fn take_own(&mut self, class: Class) -> Option<FlashSlot> {
         for turn in 0..OWN_MAX {
             let slot = self.shares.oldest(class)?;
-            if self.busy.get(slot) || self.uses(slot) > 0 && turn < OWN_MAX / 2 {
-                self.set_uses(slot, self.uses(slot).saturating_sub(1));
+            if self.table.busy.get(slot) || self.table.uses(slot) > 0 && turn < OWN_MAX / 2 {
+                self.table.set_uses(slot, self.table.uses(slot).saturating_sub(1));
                 self.shares.spare(slot);
                 continue;
             }
@@ -274,7 +201,7 @@ impl Index {
                 return false;
             }
             let Some(slot) = self.shares.oldest(class) else { return true };
-            if self.busy.get(slot) {
+            if self.table.busy.get(slot) {
                 self.shares.spare(slot);
                 busy += 1;
             } else {
@@ -291,7 +218,7 @@ impl Index {
         for step in 0..(u32::from(USES_MAX) + 1).saturating_mul(known) {
             let slot = self.hand;
             self.hand = if slot + 1 >= known { 0 } else { slot + 1 };
-            if self.busy.get(slot) || !self.used.get(slot) {
+            if self.table.busy.get(slot) || !self.table.used.get(slot) {
                 continue;
             }
             if !self.shares.is_empty() && !may_leave(&self.shares.holder_of(slot), &comer) {
@@ -301,9 +228,9 @@ impl Index {
                 }
                 continue;
             }
-            let uses = self.uses(slot);
+            let uses = self.table.uses(slot);
             if uses > 0 && step < WALK_MAX {
-                self.set_uses(slot, uses - 1);
+                self.table.set_uses(slot, uses - 1);
                 continue;
             }
             return Some(slot);
@@ -311,7 +238,6 @@ impl Index {
         None
     }
 
-    /// False also for a slot that does not exist.
     /// The slot whose page would be evicted next, and its fingerprint; None if a slot is free or all are busy. The hand stays
     /// there: this slot is the next victim, unless it is passed.
     pub fn candidate(&mut self, class: Class) -> Option<(FlashSlot, u32)> {
@@ -321,7 +247,7 @@ impl Index {
         }
         let slot = self.find_old(class)?;
         self.hand = slot;
-        Some((slot, self.marks[slot as usize]))
+        Some((slot, self.table.marks[slot as usize]))
     }
 
     /// Moves the hand past the candidate, if it is still there: the candidate stays.
@@ -331,30 +257,16 @@ impl Index {
         }
     }
 
-    fn holds(&self, slot: FlashSlot, mark: u32) -> bool {
-        self.marks.get(slot as usize) == Some(&mark) && self.used.get(slot)
-    }
-
     /// A reader found the slot's page: spare it once more. Does nothing if the slot holds another page by now.
     pub fn touch(&mut self, slot: FlashSlot, mark: u32) {
-        if self.holds(slot, mark) {
-            self.set_uses(slot, (self.uses(slot) + 1).min(USES_MAX));
-        }
-    }
-
-    fn uses(&self, slot: FlashSlot) -> u8 {
-        u8::from(self.used_once.get(slot)) | u8::from(self.used_twice.get(slot)) << 1
-    }
-    fn set_uses(&mut self, slot: FlashSlot, uses: u8) {
-        self.used_once.set(slot, uses & 1 == 1);
-        self.used_twice.set(slot, uses & 2 == 2);
+        self.table.touch(slot, mark);
     }
 
     /// Removes the slot's page from the table. The slot is free now, or will be when it is no longer busy.
     pub fn remove(&mut self, slot: FlashSlot) {
-        if self.used.get(slot) {
+        if self.table.used.get(slot) {
             self.unlink(slot);
-            if !self.busy.get(slot) {
+            if !self.table.busy.get(slot) {
                 self.release(slot);
             }
         }
@@ -362,7 +274,7 @@ impl Index {
 
     /// Removes the slot's page if it still has this fingerprint and is on flash. Returns true if it did.
     pub fn remove_if(&mut self, slot: FlashSlot, mark: u32) -> bool {
-        let same = self.holds(slot, mark) && !self.busy.get(slot);
+        let same = self.table.holds(slot, mark) && !self.table.busy.get(slot);
         if same {
             self.remove(slot);
         }
@@ -371,17 +283,17 @@ impl Index {
 
     /// The slot's write has ended.
     pub fn settle(&mut self, slot: FlashSlot) {
-        assert!(self.busy.get(slot), "a write ended in flash slot {slot} that nobody writes");
-        self.busy.set(slot, false);
+        assert!(self.table.busy.get(slot), "a write ended in flash slot {slot} that nobody writes");
+        self.table.busy.set(slot, false);
         // At `fresh` and above, where `shrink` has cut it off, it will be reused as a fresh one.
-        if !self.used.get(slot) && slot < self.fresh {
+        if !self.table.used.get(slot) && slot < self.fresh {
             self.release(slot);
         }
     }
 
     /// No slot at or above this one is in use.
     pub fn frontier(&self) -> u32 {
-        (0..self.fresh).rev().find(|slot| self.used.get(*slot)).map_or(0, |slot| slot + 1)
+        (0..self.fresh).rev().find(|slot| self.table.used.get(*slot)).map_or(0, |slot| slot + 1)
     }
 
     /// From now on only slots below `limit` are used: the device has no space for more. Pages above are removed.
@@ -396,12 +308,12 @@ impl Index {
 
     /// Whether no write to a slot beyond the limit is in progress.
     pub fn is_quiet_beyond(&self) -> bool {
-        (self.limit..self.marks.len() as u32).all(|slot| !self.busy.get(slot))
+        (self.limit..self.table.marks.len() as u32).all(|slot| !self.table.busy.get(slot))
     }
 
     /// The number of slots for which it has memory.
     pub fn capacity(&self) -> u32 {
-        self.marks.len() as u32
+        self.table.marks.len() as u32
     }
 
     /// Allocates memory for `slots` slots, all of which may be used. Slots beyond the old limit that were used before were cut
@@ -411,86 +323,62 @@ impl Index {
         assert!(slots >= self.capacity() || self.is_quiet_beyond(), "a slot that is written to is cut off");
         let mut free = Vec::new();
         while let Some(slot) = self.free.checked_sub(1) {
-            self.free = self.marks[slot as usize];
+            self.free = self.table.marks[slot as usize];
             // At `fresh` and above they will be reused as fresh ones.
             if slot < self.fresh.min(slots) {
                 free.push(slot);
             }
         }
-        self.marks.resize(slots as usize, 0);
-        self.marks.shrink_to_fit();
-        for bits in [&mut self.used, &mut self.busy, &mut self.used_once, &mut self.used_twice] {
-            bits.resize(slots);
-        }
         self.shares.resize(slots as usize);
         self.limit = slots;
         self.fresh = self.fresh.min(slots);
         self.hand = if self.hand < self.fresh { self.hand } else { 0 };
+        self.table.resize(slots, self.fresh);
         free.into_iter().for_each(|slot| self.release(slot));
-        self.table = Vec::new(); // freed before the new one is allocated
-        self.table = vec![0; slots as usize + slots as usize / 2 + 1];
-        for slot in (0..self.fresh).filter(|slot| self.used.get(*slot)) {
-            let mut at = self.home(self.marks[slot as usize]);
-            while self.table[at] != 0 {
-                at = self.after(at);
-            }
-            self.table[at] = slot + 1;
-        }
     }
 
     fn release(&mut self, slot: FlashSlot) {
-        self.marks[slot as usize] = self.free;
+        self.table.marks[slot as usize] = self.free;
         self.free = slot + 1;
-    }
-
-    /// Removes the slot from the table and closes the gap, so that every entry is still reached from its home position without
-    /// passing an empty one.
-    fn unlink(&mut self, slot: FlashSlot) {
-        let len = self.table.len();
-        let mut gap = self.home(self.marks[slot as usize]);
-        while self.table[gap] != slot + 1 {
-            assert!(self.table[gap] != 0, "flash slot {slot} is in use but not in the table");
-            gap = self.after(gap);
-        }
-        let mut at = self.after(gap);
-        while self.table[at] != 0 {
-            let home = self.home(self.marks[self.table[at] as usize - 1]);
-            if (at + len - home) % len >= (at + len - gap) % len {
-                self.table[gap] = self.table[at];
-                gap = at;
-            }
-            at = self.after(at);
-        }
-        self.table[gap] = 0;
-        self.shares.leaves(slot);
-        self.used.set(slot, false);
-        self.in_use -= 1;
     }
 
     /// Panics if table, bits and free list disagree. For tests.
     pub fn check_invariants(&self) {
-        let linked: Vec<u32> = self.table.iter().filter(|s| **s != 0).map(|s| s - 1).collect();
-        assert_eq!(linked.len(), self.in_use as usize);
-        for slot in &linked {
-            assert!(self.used.get(*slot), "slot {slot} is in the table but not used");
-            assert!(self.matches(self.marks[*slot as usize]).contains(slot), "slot {slot} cannot be found");
-        }
+        self.table.check_invariants();
         let mut free = std::collections::HashSet::new();
         let mut next = self.free;
         while let Some(slot) = next.checked_sub(1) {
             assert!(
-                !self.used.get(slot) && !self.busy.get(slot),
+                !self.table.used.get(slot) && !self.table.busy.get(slot),
                 "slot {slot} is in use and in the free list"
             );
             assert!(free.insert(slot), "the free list goes in a circle at slot {slot}");
-            next = self.marks[slot as usize];
+            next = self.table.marks[slot as usize];
         }
         for slot in 0..self.fresh {
-            let held = self.used.get(slot) || self.busy.get(slot);
+            let held = self.table.used.get(slot) || self.table.busy.get(slot);
             assert!(held || free.contains(&slot), "slot {slot} is lost");
         }
-        self.shares.check_invariants(|slot| self.used.get(slot));
+        self.shares.check_invariants(|slot| self.table.used.get(slot));
         assert!(self.fresh <= self.limit && (self.hand < self.limit || self.limit == 0));
+    }
+}
+
+impl Slots for Index {
+    fn table(&mut self) -> &mut Table {
+        &mut self.table
+    }
+    fn matches(&self, mark: u32) -> Matches {
+        Index::matches(self, mark)
+    }
+    fn is_busy(&self, slot: FlashSlot) -> bool {
+        Index::is_busy(self, slot)
+    }
+    fn remove(&mut self, slot: FlashSlot) {
+        Index::remove(self, slot);
+    }
+    fn settle(&mut self, slot: FlashSlot) {
+        Index::settle(self, slot);
     }
 }
 

@@ -40,7 +40,7 @@ impl Bpe {
                 return Err(FlashResizeError::Off(why.clone()));
             }
             if state.restoring.is_none() {
-                break state.index.capacity();
+                break state.core.index.capacity();
             }
             drop(state);
             self.wake.notify();
@@ -64,15 +64,15 @@ impl Bpe {
             if let Some(why) = &state.off {
                 return Err(FlashResizeError::Off(why.clone()));
             }
-            let limit = state.index.limit();
+            let limit = state.core.index.limit();
             if limit > slots {
                 let to = limit.saturating_sub(STEP).max(slots);
-                state.index.shrink(to);
+                state.core.index.shrink(to);
                 state.unsaved.extend(saved::piece_of(to)..=saved::piece_of(limit - 1));
-            } else if slots >= state.index.capacity() || state.index.is_quiet_beyond() {
+            } else if slots >= state.core.index.capacity() || state.core.index.is_quiet_beyond() {
                 return Ok(());
             }
-            let left = state.index.limit().saturating_sub(slots);
+            let left = state.core.index.limit().saturating_sub(slots);
             drop(guard);
             self.wake.notify();
             if !go_on(left) {
@@ -86,8 +86,8 @@ impl Bpe {
         let mut guard = self.state.lock();
         let state = &mut *guard;
         if state.off.is_none() {
-            state.index.resize(slots);
-            state.filter = filter_of(state.admission, slots as usize);
+            state.core.index.resize(slots);
+            state.core.filter = filter_of(state.admission, slots as usize);
         }
     }
 }

@@ -80,9 +80,9 @@ impl Bpe {
         state.classes = classes;
         if !same {
             // The class numbers have new meanings now.
-            state.index.set_holders(Vec::new());
+            state.core.index.set_holders(Vec::new());
         }
-        state.index.set_holders(holders);
+        state.core.index.set_holders(holders);
     }
 
     /// Assigns the present rule's class to pages that flash may have: those that the rule keeps off flash are removed.
@@ -93,16 +93,16 @@ impl Bpe {
             for id in ids {
                 let rule = self.rule_of(*id);
                 if rule.as_ref().is_some_and(|rule| rule.placement == Placement::None) {
-                    let on_flash = state.index.matches(mark_of(*id));
+                    let on_flash = state.core.index.matches(mark_of(*id));
                     on_flash
                         .into_iter()
-                        .filter(|slot| !state.index.is_busy(*slot))
+                        .filter(|slot| !state.core.index.is_busy(*slot))
                         .collect::<Vec<_>>()
                         .into_iter()
-                        .for_each(|slot| state.index.remove(slot));
+                        .for_each(|slot| state.core.index.remove(slot));
                 } else {
                     let class = state.class_of(rule.as_ref());
-                    state.index.classify(mark_of(*id), class);
+                    state.core.index.classify(mark_of(*id), class);
                 }
             }
         }
@@ -112,7 +112,7 @@ impl Bpe {
     pub fn trim(&self) {
         let classes: Vec<Class> = self.state.lock().classes.values().copied().collect();
         for class in classes {
-            while !self.state.lock().index.trim(class, 1024) {}
+            while !self.state.lock().core.index.trim(class, 1024) {}
         }
     }
 
@@ -122,7 +122,7 @@ impl Bpe {
         let mut tables: Vec<(u32, u32)> = state
             .classes
             .iter()
-            .map(|((table, _), class)| (*table, state.index.shares().holder(*class).used))
+            .map(|((table, _), class)| (*table, state.core.index.shares().holder(*class).used))
             .collect();
         tables.sort_unstable();
         tables.dedup();

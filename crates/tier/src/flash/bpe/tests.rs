@@ -252,11 +252,11 @@ fn a_device_that_is_full_at_a_low_slot_keeps_what_lies_behind() {
     run(&bpe);
     bpe.invalidate(page(3));
     evict(&bpe, page(100), 0);
-    let [fill] = &bpe.state.lock().fills.start(32)[..] else { panic!("one fill waits") };
+    let [fill] = &bpe.state.lock().core.fills.start(32)[..] else { panic!("one fill waits") };
     let slot = fill.slot;
     assert!(slot < 9);
     bpe.settle(slot, &Err(DiskError::Full { name: "flash".into(), what: "write" }));
-    bpe.state.lock().fills.written();
+    bpe.state.lock().core.fills.written();
     assert!((0..10).all(|n| found(&bpe, page(n), 0) == (n != 3)) && !found(&bpe, page(100), 0));
     assert_eq!(bpe.status().pages_max, 10, "nothing more fits");
     bpe.check_invariants();

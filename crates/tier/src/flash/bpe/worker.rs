@@ -41,7 +41,7 @@ impl Bpe {
 
     /// Returns true if there were fills to write.
     fn write_fills(&self, chunks: &Chunks) -> bool {
-        let fills = self.state.lock().fills.start(BATCH);
+        let fills = self.state.lock().core.fills.start(BATCH);
         if fills.is_empty() {
             return false;
         }
@@ -52,7 +52,7 @@ impl Bpe {
         for (slot, result) in slots.iter().zip(&results) {
             self.settle(*slot, result);
         }
-        self.state.lock().fills.written();
+        self.state.lock().core.fills.written();
         self.written.notify();
         true
     }
@@ -72,17 +72,17 @@ impl Bpe {
             if state.restoring.is_none() {
                 return false; // turned off meanwhile
             }
-            let before = state.index.in_use();
+            let before = state.core.index.in_use();
             let marks = marks.iter().copied().chain(std::iter::repeat(0));
-            state.index.restore(marks.take(there(piece)));
-            state.restored += u64::from(state.index.in_use() - before);
+            state.core.index.restore(marks.take(there(piece)));
+            state.restored += u64::from(state.core.index.in_use() - before);
         }
         let more = !pieces.is_empty() && there(next) > 0;
         let mut state = self.state.lock();
         let more = more && state.restoring.is_some();
         state.restoring = more.then_some(next);
         if !more {
-            state.index.end_restore();
+            state.core.index.end_restore();
             drop(state);
             self.when_restored.get().into_iter().for_each(|act| act(self));
         }
@@ -98,7 +98,7 @@ impl Bpe {
             if state.unsaved.is_empty() {
                 state.unsaved_fills = 0;
             }
-            let marks = |number: u32| state.index.marks(number * saved::MARKS as u32, saved::MARKS);
+            let marks = |number: u32| state.core.index.marks(number * saved::MARKS as u32, saved::MARKS);
             numbers.into_iter().map(|number| (number, marks(number))).collect()
         };
         match files.saved.save(&pieces) {
@@ -123,9 +123,9 @@ impl Bpe {
                 return;
             }
             if result.is_err() {
-                state.index.remove(slot);
+                state.core.index.remove(slot);
             }
-            state.index.settle(slot);
+            state.core.index.settle(slot);
             match result {
                 Ok(()) => {
                     count(&self.counters.fills);
@@ -137,8 +137,8 @@ impl Bpe {
                 Err(DiskError::Full { .. }) => {
                     // Completed writes stand; nothing more fits. A slot within the file was a hole in it.
                     count(&self.counters.full);
-                    let limit = state.index.frontier().max(slot);
-                    state.index.shrink(limit);
+                    let limit = state.core.index.frontier().max(slot);
+                    state.core.index.shrink(limit);
                     return;
                 }
                 Err(_) => {}

@@ -1,5 +1,5 @@
 use super::*;
-use crate::page::SpaceId;
+use crate::page::{SpaceId, spread};
 use std::collections::VecDeque;
 
 fn page(n: u32) -> PageId {

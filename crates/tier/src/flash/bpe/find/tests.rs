@@ -4,6 +4,7 @@ use super::*;
 use crate::flash::bpe::tests::{SLOTS, evict, image, page, run, settings};
 use crate::page::PAGE_SIZE;
 use crate::testing::odd_disk::OddDisk;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use terrace_io::disk::Class;
 use terrace_sim::SimWorld;
@@ -49,17 +50,17 @@ fn a_page_whose_fingerprint_another_has_is_found_behind_it() {
     let bpe = Bpe::open(&*sim.disk("flash"), settings(SLOTS));
     (0..2).for_each(|n| _ = evict(&bpe, page(n), 0));
     run(&bpe);
-    let slot = bpe.state.lock().index.matches(mark_of(page(0)))[0];
+    let slot = bpe.state.lock().core.index.matches(mark_of(page(0)))[0];
     // The next page that comes is in another slot, and its entry has the first one's fingerprint.
     evict(&bpe, page(7), 0);
     run(&bpe);
     {
         let mut state = bpe.state.lock();
-        let other = state.index.matches(mark_of(page(7)))[0];
-        state.index.remove(slot);
-        state.index.remove(other);
-        let again = [mark_of(page(0)); 2].map(|mark| state.index.fill(mark, 0).unwrap());
-        again.iter().for_each(|slot| state.index.settle(*slot));
+        let other = state.core.index.matches(mark_of(page(7)))[0];
+        state.core.index.remove(slot);
+        state.core.index.remove(other);
+        let again = [mark_of(page(0)); 2].map(|mark| state.core.index.fill(mark, 0).unwrap());
+        again.iter().for_each(|slot| state.core.index.settle(*slot));
         assert_eq!(again, [other, slot], "the one that it is not is met first");
     }
     assert_eq!(found(&bpe, &[0, 0]), [true, true]);

@@ -7,39 +7,43 @@
 //!
 //! Locks: the owner's.
 
-use super::index::FlashSlot;
-use crate::page::{PAGE_SIZE, PageId};
+use super::key::Key;
+use super::table::FlashSlot;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use terrace_io::AlignedBuf;
 
-/// A page's image that is to be, or is being, written to its slot.
+/// A value that is to be, or is being, written to its slot.
 #[derive(Clone)]
-pub(crate) struct Fill {
-    pub id: PageId,
+pub(crate) struct Fill<K> {
+    pub key: K,
     pub slot: FlashSlot,
     pub image: Arc<AlignedBuf>,
 }
 
-pub(crate) struct Fills {
-    queue: VecDeque<Fill>,
-    writing: Vec<Fill>,
+pub(crate) struct Fills<K> {
+    queue: VecDeque<Fill<K>>,
+    writing: Vec<Fill<K>>,
     /// Entries promised to fills whose image is being copied.
     promised: usize,
     /// Maximum number of fills at once.
     max: usize,
-    /// Buffers for reuse.
+    /// Buffers for reuse: all have `image_bytes`.
     spare: Vec<Arc<AlignedBuf>>,
+    /// The length of every image, in bytes; 0: images differ in length, and no buffer is kept.
+    image_bytes: usize,
 }
 
-impl Fills {
-    pub fn new(max: usize) -> Fills {
+impl<K: Key> Fills<K> {
+    /// A queue of at most `max` images of this length; 0: of any length.
+    pub fn new(max: usize, image_bytes: usize) -> Fills<K> {
         Fills {
             queue: VecDeque::with_capacity(max),
             writing: Vec::new(),
             promised: 0,
             max,
             spare: Vec::new(),
+            image_bytes,
         }
     }
 
@@ -63,28 +67,33 @@ impl Fills {
     }
 
     /// Redeems a promise with the fill, or cancels it.
-    pub fn redeem(&mut self, fill: Option<Fill>) {
+    pub fn redeem(&mut self, fill: Option<Fill<K>>) {
         assert!(self.promised > 0, "a place in the fill queue was redeemed that nobody promised");
         self.promised -= 1;
         self.queue.extend(fill);
     }
 
     /// The image that is queued or being written to `slot`.
-    pub fn find(&self, slot: FlashSlot) -> Option<&Fill> {
+    pub fn find(&self, slot: FlashSlot) -> Option<&Fill<K>> {
         self.queue.iter().chain(&self.writing).find(|f| f.slot == slot)
     }
 
-    /// Cancels a queued fill. Returns false if it is being written already.
-    pub fn cancel(&mut self, slot: FlashSlot) -> bool {
-        let Some(at) = self.queue.iter().position(|f| f.slot == slot) else { return false };
-        if let Some(fill) = self.queue.remove(at) {
-            self.keep(fill.image);
-        }
-        true
+    /// Cancels a queued fill. Returns the bytes of its image; None if it is being written already.
+    pub fn cancel(&mut self, slot: FlashSlot) -> Option<usize> {
+        let at = self.queue.iter().position(|f| f.slot == slot)?;
+        let fill = self.queue.remove(at)?;
+        let bytes = fill.image.len();
+        self.keep(fill.image);
+        Some(bytes)
+    }
+
+    /// The queued fills, in order, without those that are being written.
+    pub fn queued(&self) -> impl Iterator<Item = &Fill<K>> {
+        self.queue.iter()
     }
 
     /// The next up to `max` fills, in slot order. They can be found until `written`.
-    pub fn start(&mut self, max: usize) -> Vec<Fill> {
+    pub fn start(&mut self, max: usize) -> Vec<Fill<K>> {
         assert!(self.writing.is_empty(), "two fill workers");
         let n = max.min(self.queue.len());
         self.writing.extend(self.queue.drain(..n));
@@ -100,21 +109,21 @@ impl Fills {
     }
 
     /// Drops the queued fills. Those being written stay until their writes have ended.
-    pub fn clear(&mut self) -> Vec<Fill> {
+    pub fn clear(&mut self) -> Vec<Fill<K>> {
         self.queue.drain(..).collect()
     }
 
     fn keep(&mut self, image: Arc<AlignedBuf>) {
         // A worker or reader may still hold it: then it is freed when they drop it.
-        if Arc::strong_count(&image) == 1 {
+        if Arc::strong_count(&image) == 1 && image.len() == self.image_bytes {
             self.spare.push(image);
         }
     }
 }
 
-/// A buffer with a copy of the image: the given one if no other reference to it exists.
-pub(crate) fn copied(spare: Option<Arc<AlignedBuf>>, image: &[u8]) -> Arc<AlignedBuf> {
-    let mut buf = spare.unwrap_or_else(|| Arc::new(AlignedBuf::zeroed(PAGE_SIZE)));
+/// A buffer of `len` bytes with a copy of the image: the given one if no other reference to it exists.
+pub(crate) fn copied(spare: Option<Arc<AlignedBuf>>, image: &[u8], len: usize) -> Arc<AlignedBuf> {
+    let mut buf = spare.unwrap_or_else(|| Arc::new(AlignedBuf::zeroed(len)));
     match Arc::get_mut(&mut buf) {
         Some(bytes) => bytes[..image.len()].copy_from_slice(image),
         None => buf = Arc::new(AlignedBuf::from_slice(image)),
