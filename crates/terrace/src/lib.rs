@@ -31,6 +31,7 @@
 //! | `event_loop`, `background` | calls that do not wait, and the bounded pool that waits for them |
 //! | `bindings` | transactions and ranges for languages without lifetimes |
 //! | `error` | errors by kind |
+//! | `flash` | for fronts: a cache on flash for values of their own |
 //!
 //! Not here: what keys and values mean, and storage logic, which is the engine's.
 
@@ -44,6 +45,9 @@ pub mod bindings;
 mod config;
 mod db;
 mod error;
+#[doc(hidden)]
+#[allow(missing_docs)]
+pub mod flash;
 #[doc(hidden)]
 #[allow(missing_docs)]
 pub mod open;

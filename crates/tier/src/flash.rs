@@ -1,6 +1,12 @@
-//! The cache on local flash (buffer pool extension): admission, ghost list, index and slots. Volatile, clean copies only.
+//! Caches on local flash: volatile, clean copies only.
+//!
+//! What decides and remembers is generic over the key (`key`) and, where bytes are judged, over how a value proves itself: the admission
+//! policies (`admission`), the ghost list (`ghost`), the hash table of slots (`table`), the queue of writes (`fills`), and the rules of
+//! what may be served (`core`). Two caches stand on it: pages in slots of one size (`bpe`, the buffer pool extension, behind the trait below), and
+//! values of any size in segments (`blocks`, for fronts).
 
 pub mod admission;
+pub mod blocks;
 pub mod bpe;
 mod core;
 mod fills;

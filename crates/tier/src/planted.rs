@@ -54,6 +54,12 @@ pub static PAGE_BEFORE_LOG: Switch = Switch::new();
 pub static OWN_HORIZON_ONLY: Switch = Switch::new();
 /// Publication cleans pages that changed while the object was put.
 pub static CHANGED_PAGE_CLEANED: Switch = Switch::new();
+/// A value of a flash cache is moved to another segment although it was invalidated since it was read.
+pub static MOVED_AFTER_INVALIDATION: Switch = Switch::new();
+/// A flash cache serves an intact value of the right key that is not the version asked for.
+pub static BLOCK_VERSION_IGNORED: Switch = Switch::new();
+/// A flash cache serves what has the key's fingerprint, without a look at the key.
+pub static BLOCK_KEY_IGNORED: Switch = Switch::new();
 /// The BPE serves an intact image whose tag is not the map's.
 pub static FLASH_TAG_IGNORED: Switch = Switch::new();
 /// A queued fill lands after its invalidation.

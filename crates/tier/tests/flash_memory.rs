@@ -1,10 +1,11 @@
 //! What the flash costs in memory, counted by the allocator: at most 16 bytes for each page's room, ghost
-//! list and hash table included. CloudJump III §4.1.3 has 46; DESIGN §9.
+//! list and hash table included; and what a cache of blocks costs is what its settings say. CloudJump III §4.1.3 has 46; DESIGN §9.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicI64, Ordering};
 use terrace_sim::SimWorld;
 use terrace_tier::flash::admission::filter::Rule;
+use terrace_tier::flash::blocks::{BlockCache, BlockKey, BlockSettings, Offered};
 use terrace_tier::flash::bpe::index::Index;
 use terrace_tier::flash::bpe::{Bpe, BpeSettings, bytes_per_page, filter_of};
 use terrace_tier::page::{PAGE_SIZE, PageId, SpaceId};
@@ -42,6 +43,7 @@ const PAGES: u64 = FLASH / PAGE_SIZE as u64;
 fn a_page_of_flash_costs_at_most_16_bytes_of_memory() {
     // One after the other: all of them count in the same allocator.
     [Rule::Ghost, Rule::GhostWhole, Rule::GhostTinyLfu].into_iter().for_each(costs_at_most_16_bytes);
+    [Rule::Ghost, Rule::GhostWhole, Rule::GhostTinyLfu].into_iter().for_each(blocks_cost_what_is_said);
 }
 
 fn costs_at_most_16_bytes(rule: Rule) {
@@ -75,4 +77,24 @@ fn costs_at_most_16_bytes(rule: Rule) {
     );
     assert!(per_page(opened) <= 16.0 && per_page(full) <= 16.0);
     assert!(per_page(full) <= bytes_per_page(rule) as f64, "the ledger counts too little");
+}
+
+fn blocks_cost_what_is_said(rule: Rule) {
+    let sim = SimWorld::new(1);
+    let disk = sim.disk("flash");
+    let settings = BlockSettings { admission: rule, ..BlockSettings::new(1, FLASH) };
+    let before = IN_USE.load(Ordering::SeqCst);
+    let cache = BlockCache::<BlockKey>::open(&*disk, settings);
+    let opened = IN_USE.load(Ordering::SeqCst) - before;
+    // Its queue is full, and no worker empties it.
+    let value = vec![1; 60_000];
+    let put = |n| cache.evicted(BlockKey { object: 1, block: n }, 0, &value, 2);
+    let queued = (0..).take_while(|n| put(*n) == Offered::Queued).count();
+    let full = IN_USE.load(Ordering::SeqCst) - before - value.len() as i64;
+    println!(
+        "64 GiB of flash for blocks, {rule:?}: {opened} bytes opened, {full} with {queued} values queued"
+    );
+    assert!(queued > 400, "only {queued} values are queued");
+    let said = settings.memory_bytes() as i64;
+    assert!(full <= said && full > said * 3 / 4, "{full} bytes are used, {said} are said");
 }

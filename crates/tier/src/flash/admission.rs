@@ -8,6 +8,8 @@
 //! read of the volume or the store. The paper's filter begins when flash is nearly full. A prefetched page that was never used is
 //! not considered (`pool/room`).
 //!
+//! All of it is generic over the key (`flash/key`); "page" stands for whatever a cache holds.
+//!
 //! Other rules, for comparison: `filter`. Whole policies, admission and replacement together: `policy`. The engine's memory
 //! queues, simulated on a sequence of uses: `memory`.
 

@@ -15,6 +15,8 @@
 //! Bad flash. A full device: only slots that were written are used from then on. A few errors in a
 //! row: the extension turns itself off, gives its memory back, and the engine goes on without.
 //!
+//! What may be served, and what an invalidation clears, is decided in `flash/core`, for this cache and for others.
+//!
 //! Locks: `state`, for memory work only; no I/O under it. A reader looks at the device with no lock:
 //! its slot may be given to another page meanwhile, and then header and tag say so.
 //!
@@ -58,9 +60,9 @@ use terrace_io::sched::Event;
 
 /// Errors in a row after which the flash is not used any more.
 const ERRORS_MAX: u32 = 8;
-/// With less than one slot in so many free, flash counts as full for admission.
+/// With less than one slot in this many free, flash counts as full for admission.
 const ROOM: u32 = 16;
-/// The ghost list remembers one page for so many that the flash has room for: a shorter one asks for more reuse. `ghost-whole` remembers all.
+/// The ghost list remembers one page for each two that the flash has room for: a shorter one asks for more reuse. `ghost-whole` remembers all.
 pub const GHOST_SHARE: usize = 2;
 /// Misses of memory for a page of flash after which a count of uses has halved.
 const WINDOW: usize = 10;
@@ -208,13 +210,13 @@ pub struct Bpe {
     pub by_space: BySpace<FlashCounts>,
 }
 
-/// What admission remembers for a flash of so many slots.
+/// What admission remembers for a flash of this number of slots.
 pub fn filter_of(rule: Rule, slots: usize) -> Filter {
     let share = if rule == Rule::GhostWhole { 1 } else { GHOST_SHARE };
     Filter::new(rule, slots, filter::Memory { ghost_percent: 100 / share, window: WINDOW })
 }
 
-/// Slots of a flash of so many bytes.
+/// Slots of a flash of this number of bytes.
 fn slots_of(flash_bytes: u64) -> u32 {
     (flash_bytes / PAGE_SIZE as u64).min(u64::from(u32::MAX / 4)) as u32
 }
@@ -264,7 +266,7 @@ impl Bpe {
         }
     }
 
-    /// A clean page leaves memory; `image` is sealed and current. Copies it at the most; never waits
+    /// A clean page leaves memory; `image` is sealed and current. Copies it at most; never waits
     /// for the device.
     pub fn evicted(&self, id: PageId, image: &[u8], leaving: Leaving) -> Evicted {
         let mark = mark_of(id);
@@ -351,7 +353,7 @@ impl Bpe {
     }
 
     /// The page has a newer image, which takes the place of the one that flash has; if it has none, or its queue is
-    /// full, the page is not on flash afterwards. Copies the image at the most; never waits for the device.
+    /// full, the page is not on flash afterwards. Copies the image at most; never waits for the device.
     pub fn rewrite(&self, id: PageId, image: &[u8]) -> bool {
         let mark = mark_of(id);
         let had = self.seems_to_have(id);

@@ -50,7 +50,7 @@ pub(crate) enum Look {
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Cleared {
     pub removed: u64,
-    /// Of these, whose write was queued or in progress.
+    /// Removed values whose write was queued or in progress.
     pub cancelled: u64,
     /// Bytes that their images had in the queue.
     pub bytes: usize,

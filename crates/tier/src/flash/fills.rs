@@ -5,6 +5,8 @@
 //! not reused before the write has ended. So after a page was invalidated, no late write puts the old image where a reader could
 //! find it.
 //!
+//! Generic over the key. Not here: where a fill is written (`bpe/worker`, `blocks/worker`).
+//!
 //! Locks: the owner's.
 
 use super::key::Key;

@@ -33,7 +33,7 @@ pub enum Verdict {
 /// How a kind of value proves itself. A checksum alone would not do: an old value validates itself perfectly.
 pub trait Validity: 'static {
     type Key: Key;
-    /// Names one version of a key's value; whoever reads knows which is current.
+    /// Names one version of a key's value; the reader knows which is current.
     type Version: Copy;
     /// Checks bytes that came from the device or the queue. Total: it never panics, whatever the bytes are. Without `expected` any
     /// version is current, which only planted bugs ask for.
