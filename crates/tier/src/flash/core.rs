@@ -39,7 +39,7 @@ pub(crate) trait Slots {
 }
 
 /// Where a value may be.
-pub(crate) enum Look {
+pub(crate) enum LookedUp {
     /// Queued for this slot, or being written to it.
     Queued(FlashSlot, Arc<AlignedBuf>),
     /// In any of these slots, or in none.
@@ -72,16 +72,16 @@ pub(crate) fn expected<T>(version: T) -> Option<T> {
 }
 
 impl<V: Validity, S: Slots> Core<V, S> {
-    pub fn look(&self, key: V::Key, mark: u32) -> Look {
+    pub fn look(&self, key: V::Key, mark: u32) -> LookedUp {
         let mut on_flash = Matches::new();
         for slot in self.index.matches(mark) {
             if !self.index.is_busy(slot) {
                 on_flash.push(slot);
             } else if let Some(fill) = self.fills.find(slot).filter(|fill| fill.key == key) {
-                return Look::Queued(slot, fill.image.clone());
+                return LookedUp::Queued(slot, fill.image.clone());
             }
         }
-        Look::OnFlash(on_flash)
+        LookedUp::OnFlash(on_flash)
     }
 
     /// What was read from `slot` for a key with this fingerprint was judged. Returns true if it may be served. If not, the slot is

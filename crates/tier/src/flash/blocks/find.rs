@@ -5,7 +5,7 @@
 use super::record::{Records, StoredKey, Value};
 use super::segments::{Extent, Geometry, UNIT};
 use super::{BlockCache, Flash, count};
-use crate::flash::core::Look;
+use crate::flash::core::LookedUp;
 use crate::flash::key::{Validity, Verdict, mark};
 use crate::flash::table::FlashSlot;
 use std::sync::Arc;
@@ -78,8 +78,8 @@ impl<K: StoredKey> BlockCache<K> {
                 core.filter.missed(key);
                 let mut windows = Vec::new();
                 match core.look(key, mark) {
-                    Look::Queued(slot, image) => queued.push((i, slot, image)),
-                    Look::OnFlash(slots) => {
+                    LookedUp::Queued(slot, image) => queued.push((i, slot, image)),
+                    LookedUp::OnFlash(slots) => {
                         let geometry = core.index.geometry;
                         let window =
                             |slot: &FlashSlot| Window::new(&geometry, *slot, core.index.extent(*slot));

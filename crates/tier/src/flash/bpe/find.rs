@@ -6,7 +6,7 @@
 use super::image::PageImages;
 use super::index::FlashSlot;
 use super::{Bpe, Found, count};
-use crate::flash::core::{Look, expected};
+use crate::flash::core::{LookedUp, expected};
 use crate::flash::key::{Validity, Verdict, mark as mark_of};
 use crate::page::{PageId, Tag};
 use terrace_io::disk::DiskError;
@@ -36,8 +36,8 @@ impl Bpe {
             state.core.look(page.id, page.mark)
         };
         let found = match look {
-            Look::Queued(slot, queued) => self.serve_queued(page, slot, &queued, image),
-            Look::OnFlash(slots) => slots.iter().any(|slot| self.read_slot(page, *slot, image)),
+            LookedUp::Queued(slot, queued) => self.serve_queued(page, slot, &queued, image),
+            LookedUp::OnFlash(slots) => slots.iter().any(|slot| self.read_slot(page, *slot, image)),
         };
         count(if found { &self.counters.hits } else { &self.counters.misses });
         if found { Found::Found } else { Found::Absent }
@@ -47,7 +47,7 @@ impl Bpe {
     /// are not counted: a reader that needs one looks it up by itself.
     pub fn find_many(&self, pages: &[(PageId, Tag)], images: &mut [&mut [u8]]) -> Vec<bool> {
         let pages: Vec<Wanted> = pages.iter().map(|(id, tag)| Wanted::new(*id, *tag)).collect();
-        let looks: Vec<Look> = {
+        let looks: Vec<LookedUp> = {
             let state = self.state.lock();
             pages.iter().map(|page| state.core.look(page.id, page.mark)).collect()
         };
@@ -55,8 +55,10 @@ impl Bpe {
         let (mut places, mut parts) = (Vec::new(), Vec::new());
         for (i, (look, image)) in looks.iter().zip(images.iter_mut()).enumerate() {
             match look {
-                Look::Queued(slot, queued) => found[i] = self.serve_queued(pages[i], *slot, queued, image),
-                Look::OnFlash(slots) => {
+                LookedUp::Queued(slot, queued) => {
+                    found[i] = self.serve_queued(pages[i], *slot, queued, image)
+                }
+                LookedUp::OnFlash(slots) => {
                     if let Some(slot) = slots.first() {
                         places.push((i, *slot));
                         parts.push((*slot, &mut **image));
@@ -78,7 +80,7 @@ impl Bpe {
         }
         for (i, look) in looks.iter().enumerate() {
             // Another page with the same fingerprint was tried first.
-            if let Look::OnFlash(slots) = look
+            if let LookedUp::OnFlash(slots) = look
                 && !found[i]
             {
                 found[i] = slots.iter().skip(1).any(|slot| self.read_slot(pages[i], *slot, images[i]));
