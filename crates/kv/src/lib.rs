@@ -1,0 +1,1 @@
+//! `terrace kv`: a Redis-compatible server whose data is larger and cheaper than memory.
