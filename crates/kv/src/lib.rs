@@ -1,1 +1,24 @@
 //! `terrace kv`: a Redis-compatible server whose data is larger and cheaper than memory.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | `resp` | the protocol |
+//! | `net` | sockets and the event loop |
+//! | `dispatch` | from a request to its reply |
+//! | `command` | the table of commands, a file a family |
+//! | `value` | a file a type |
+//! | `keyspace` | databases, dictionary, expiry |
+//! | `client`, `server` | what commands know of clients and of the server |
+
+#![deny(clippy::disallowed_methods)]
+#![deny(unsafe_op_in_unsafe_fn)]
+
+pub mod client;
+pub mod command;
+pub mod dispatch;
+pub mod keyspace;
+pub mod net;
+pub mod resp;
+pub mod run;
+pub mod server;
+pub mod value;

@@ -1,0 +1,121 @@
+//! A client as commands know it: what it selected, its reply buffer, what it waits for. Its socket is the event loop's.
+
+use crate::keyspace::Key;
+use crate::resp::Reply;
+use std::collections::HashMap;
+
+pub type ClientId = u64;
+
+/// What a command waits for.
+pub struct Block {
+    pub keys: Vec<Key>,
+    /// Unix time in milliseconds.
+    pub deadline_ms: Option<i64>,
+    /// Arguments of the command when it is run again, if others than the client sent.
+    pub args: Option<Vec<Vec<u8>>>,
+}
+
+/// A command that waits.
+pub struct Blocked {
+    pub db: u16,
+    pub keys: Vec<Key>,
+    pub deadline_ms: Option<i64>,
+    pub args: Vec<Vec<u8>>,
+}
+
+pub struct Client {
+    pub id: ClientId,
+    /// The event loop that has the socket, and its token there.
+    pub event_loop: usize,
+    pub token: usize,
+    pub address: String,
+    pub local_address: String,
+    pub name: Vec<u8>,
+    pub created_ms: i64,
+    pub last_command_ms: i64,
+    pub last_command: &'static str,
+    pub db: u16,
+    pub reply: Reply,
+    /// Closed when what it has been replied is written.
+    pub closes: bool,
+    pub wants_to_block: Option<Block>,
+    pub blocked: Option<Blocked>,
+    pub denies_blocking: bool,
+}
+
+impl Client {
+    pub fn new(
+        id: ClientId,
+        event_loop: usize,
+        token: usize,
+        address: String,
+        local_address: String,
+        now_ms: i64,
+    ) -> Client {
+        Client {
+            id,
+            event_loop,
+            token,
+            address,
+            local_address,
+            name: Vec::new(),
+            created_ms: now_ms,
+            last_command_ms: now_ms,
+            last_command: "NULL",
+            db: 0,
+            reply: Reply::default(),
+            closes: false,
+            wants_to_block: None,
+            blocked: None,
+            denies_blocking: false,
+        }
+    }
+}
+
+/// All clients. The one whose command is executed is taken out meanwhile.
+#[derive(Default)]
+pub struct Clients {
+    all: HashMap<ClientId, Box<Client>>,
+    last_id: ClientId,
+    /// Clients that got output from another client's command, or are to be closed: the event loops look at them at the end of their turn.
+    pub touched: Vec<ClientId>,
+}
+
+impl Clients {
+    pub fn next_id(&mut self) -> ClientId {
+        self.last_id += 1;
+        self.last_id
+    }
+
+    pub fn add(&mut self, client: Client) {
+        self.all.insert(client.id, Box::new(client));
+    }
+
+    pub fn take(&mut self, id: ClientId) -> Option<Box<Client>> {
+        self.all.remove(&id)
+    }
+
+    pub fn put_back(&mut self, client: Box<Client>) {
+        self.all.insert(client.id, client);
+    }
+
+    pub fn get(&self, id: ClientId) -> Option<&Client> {
+        self.all.get(&id).map(|client| &**client)
+    }
+
+    pub fn get_mut(&mut self, id: ClientId) -> Option<&mut Client> {
+        self.all.get_mut(&id).map(|client| &mut **client)
+    }
+
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Client> {
+        self.all.values().map(|client| &**client)
+    }
+}

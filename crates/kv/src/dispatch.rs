@@ -1,0 +1,211 @@
+//! From a request to its reply: looks the command up, checks that it may run, runs it, and passes on what it changed.
+//!
+//! Everything here runs under the lock of the core, one command after another.
+
+use crate::client::{Blocked, Client, ClientId};
+use crate::command::table::{Found, table};
+use crate::command::{Arg, CommandError, Ctx, Flags, args};
+use crate::keyspace::Change;
+use crate::server::Core;
+
+impl Core {
+    /// Executes a request of a client that is taken out of the list of clients.
+    pub fn execute(&mut self, client: &mut Client, args: &[Arg<'_>]) {
+        if args.is_empty() {
+            return;
+        }
+        client.last_command_ms = self.dbs.all[0].now_ms;
+        let found = match find(args) {
+            Ok(found) => found,
+            Err(error) => return self.refuse(client, &error),
+        };
+        client.last_command = found.row.name;
+        let mut reply = std::mem::take(&mut client.reply);
+        self.run(client, &mut reply, found, args);
+        client.reply = reply;
+        if client.wants_to_block.is_some() {
+            self.block(client, args);
+        }
+        self.pass_on_changes();
+    }
+
+    fn refuse(&mut self, client: &mut Client, error: &CommandError) {
+        self.server.stats.errors += 1;
+        client.reply.error(error.text());
+    }
+
+    /// Runs a command and writes its reply.
+    fn run(&mut self, client: &mut Client, reply: &mut crate::resp::Reply, found: Found, args: &[Arg<'_>]) {
+        let mut ctx = Ctx { dbs: &mut self.dbs, server: &mut self.server, client, reply, is_nested: false };
+        ctx.call(found, args);
+    }
+
+    fn block(&mut self, client: &mut Client, args: &[Arg<'_>]) {
+        let Some(block) = client.wants_to_block.take() else { return };
+        for key in &block.keys {
+            let queue = self.server.waiting.entry((client.db, key.clone())).or_default();
+            if !queue.contains(&client.id) {
+                queue.push_back(client.id);
+            }
+        }
+        let args = block.args.unwrap_or_else(|| args.iter().map(|arg| arg.to_vec()).collect());
+        client.blocked =
+            Some(Blocked { db: client.db, keys: block.keys, deadline_ms: block.deadline_ms, args });
+        self.dbs.record_changes(true);
+    }
+
+    /// Takes a client that waits out of the queues of its keys.
+    pub fn unblock(&mut self, client: &mut Client) -> Option<Blocked> {
+        let blocked = client.blocked.take()?;
+        for key in &blocked.keys {
+            let place = (blocked.db, key.clone());
+            if let Some(queue) = self.server.waiting.get_mut(&place) {
+                queue.retain(|&id| id != client.id);
+                if queue.is_empty() {
+                    self.server.waiting.remove(&place);
+                }
+            }
+        }
+        Some(blocked)
+    }
+
+    /// Ends the waits whose time is over.
+    pub fn end_waits(&mut self) {
+        let now_ms = self.dbs.all[0].now_ms;
+        let over: Vec<ClientId> = self
+            .server
+            .clients
+            .iter()
+            .filter(|client| {
+                client.blocked.as_ref().is_some_and(|wait| wait.deadline_ms.is_some_and(|at| at <= now_ms))
+            })
+            .map(|client| client.id)
+            .collect();
+        for id in over {
+            let Some(mut client) = self.server.clients.take(id) else { continue };
+            self.unblock(&mut client);
+            client.reply.null_array();
+            self.server.clients.touched.push(id);
+            self.server.clients.put_back(client);
+        }
+    }
+
+    /// Tells all who follow changes, and serves clients that wait for what changed, until nothing changes any more.
+    pub fn pass_on_changes(&mut self) {
+        if self.dbs.all.iter().all(|db| db.changes.is_empty()) {
+            return;
+        }
+        while let Some((db, list)) = self.take_changes() {
+            for change in &list {
+                self.serve_waiting(db, change);
+            }
+        }
+        let follows = self.server.follows_changes();
+        self.dbs.record_changes(follows);
+    }
+
+    fn take_changes(&mut self) -> Option<(u16, Vec<Change>)> {
+        let db = self.dbs.all.iter_mut().find(|db| !db.changes.is_empty())?;
+        db.changes.all = false;
+        Some((db.index, std::mem::take(&mut db.changes.list)))
+    }
+
+    /// Runs the commands of clients that wait for a key, in the order in which they came, as long as one finds something.
+    fn serve_waiting(&mut self, db: u16, change: &Change) {
+        let place = (db, change.key.clone());
+        let Some(queue) = self.server.waiting.get(&place) else { return };
+        for id in queue.clone() {
+            let Some(mut client) = self.server.clients.take(id) else { continue };
+            let Some(blocked) = client.blocked.take() else {
+                self.server.clients.put_back(client);
+                continue;
+            };
+            let args: Vec<&[u8]> = blocked.args.iter().map(Vec::as_slice).collect();
+            let mut reply = std::mem::take(&mut client.reply);
+            if let Ok(found) = find(&args) {
+                self.run(&mut client, &mut reply, found, &args);
+            }
+            client.reply = reply;
+            client.blocked = Some(blocked);
+            if client.wants_to_block.take().is_none() {
+                self.unblock(&mut client);
+                self.server.clients.touched.push(id);
+            }
+            self.server.clients.put_back(client);
+        }
+    }
+}
+
+/// The command that `args` name, with the number of its arguments checked.
+pub fn find(args: &[Arg<'_>]) -> Result<Found, CommandError> {
+    let table = table();
+    let found = table.find(args[0]).ok_or_else(|| unknown_command(args))?;
+    if found.row.subcommands.is_empty() {
+        if !found.row.accepts(args.len()) {
+            return Err(CommandError::arity(found.row.name));
+        }
+        return Ok(found);
+    }
+    let Some(name) = args.get(1) else {
+        if found.row.accepts(1) {
+            return Ok(found);
+        }
+        return Err(CommandError::arity(found.row.name));
+    };
+    let Some(sub) = table.subcommand(found, name) else {
+        return Err(CommandError::err(format_args!(
+            "unknown subcommand '{}'. Try {} HELP.",
+            args::text(&name[..name.len().min(128)]),
+            found.row.name.to_ascii_uppercase()
+        )));
+    };
+    if !sub.row.accepts(args.len()) {
+        return Err(CommandError::arity(&sub.full_name()));
+    }
+    Ok(sub)
+}
+
+fn unknown_command(args: &[Arg<'_>]) -> CommandError {
+    let mut beginning = String::new();
+    for arg in &args[1..] {
+        if beginning.len() >= 128 {
+            break;
+        }
+        let room = 128 - beginning.len();
+        beginning.push_str(&format!("'{}' ", args::text(&arg[..arg.len().min(room)])));
+    }
+    CommandError::err(format_args!(
+        "unknown command '{}', with args beginning with: {beginning}",
+        args::text(&args[0][..args[0].len().min(128)])
+    ))
+}
+
+impl Ctx<'_> {
+    /// Runs a command that may run, and counts it.
+    pub fn call(&mut self, found: Found, args: &[Arg<'_>]) {
+        let started = self.server.world.clock.now();
+        let errors = self.reply.errors;
+        if let Err(error) = (found.row.handler)(self, args) {
+            self.reply.error(error.text());
+        }
+        let failed = self.reply.errors > errors;
+        self.server.stats.commands += 1;
+        self.server.stats.errors += u64::from(failed);
+        let stats = &mut self.server.command_stats[found.number];
+        stats.calls += 1;
+        stats.failed += u64::from(failed);
+        stats.nanos += self.server.world.clock.now().saturating_sub(started);
+    }
+}
+
+/// Whether a command changes data.
+pub fn is_write(found: Found) -> bool {
+    found.row.flags.contains(Flags::WRITE)
+}
+
+impl Core {
+    /// Undoes all that the server knows of a client that is gone.
+    pub fn forget(&mut self, client: &mut Client) {
+        self.unblock(client);
+    }
+}

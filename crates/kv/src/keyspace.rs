@@ -1,0 +1,54 @@
+//! The keys of the server in memory: databases, their dictionaries, expiry, and the list of what changed.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `entry` | a key with its value and metadata, in 48 bytes |
+//! | `dictionary` | the hash table, resized a bucket at a time |
+//! | `expiry` | when keys expire, and finding those that have |
+//! | `changes` | what a command changed, for whoever follows changes |
+//! | `database` | a database: the operations that commands use |
+
+pub mod changes;
+pub mod database;
+pub mod dictionary;
+pub mod entry;
+pub mod expiry;
+
+pub use changes::{Change, Class};
+pub use database::Keyspace;
+pub use entry::Key;
+
+/// The databases that `SELECT` chooses from.
+pub struct Databases {
+    pub all: Vec<Keyspace>,
+}
+
+impl Databases {
+    /// `seed` makes the hash function unpredictable for clients.
+    pub fn new(count: u16, seed: (u64, u64)) -> Databases {
+        Databases { all: (0..count).map(|index| Keyspace::new(index, seed)).collect() }
+    }
+
+    pub fn get(&mut self, index: u16) -> Option<&mut Keyspace> {
+        self.all.get_mut(usize::from(index))
+    }
+
+    /// Unix time in milliseconds, which decides what has expired until the next call.
+    pub fn set_now(&mut self, now_ms: i64) {
+        for db in &mut self.all {
+            db.now_ms = now_ms;
+        }
+    }
+
+    /// Whether [`Keyspace::changed`] records, and does not only count.
+    pub fn record_changes(&mut self, record: bool) {
+        for db in &mut self.all {
+            db.changes.is_recording = record;
+        }
+    }
+
+    /// Changes since the start: `rdb_changes_since_last_save`.
+    pub fn dirty(&self) -> u64 {
+        self.all.iter().map(|db| db.changes.count).sum()
+    }
+}

@@ -1,0 +1,370 @@
+//! A database: what commands do with keys.
+//!
+//! Invariants
+//! * A key that has expired is never seen: each look-up deletes it first.
+//! * An entry's `expiry` and the list of expiry times point at each other.
+
+use super::changes::{Changes, Class};
+use super::dictionary::{Dictionary, Place};
+use super::entry::{Entry, Key};
+use super::expiry::{Expiries, Expiry, ROUND};
+use crate::value::Value;
+use siphasher::sip::SipHasher13;
+use std::hash::Hasher;
+
+pub struct Keyspace {
+    /// The number that `SELECT` takes.
+    pub index: u16,
+    /// Unix time in milliseconds, the same for all of a command.
+    pub now_ms: i64,
+    pub changes: Changes,
+    /// Look-ups of reading commands that found a key, and that did not.
+    pub hits: u64,
+    pub misses: u64,
+    pub expired: u64,
+    /// Whether reads leave no trace: `CLIENT NO-TOUCH`, `OBJECT`.
+    pub is_touching: bool,
+    dictionary: Dictionary,
+    expiries: Expiries,
+    seed: (u64, u64),
+    random: u64,
+}
+
+impl Keyspace {
+    pub fn new(index: u16, seed: (u64, u64)) -> Keyspace {
+        Keyspace {
+            index,
+            now_ms: 0,
+            changes: Changes::default(),
+            hits: 0,
+            misses: 0,
+            expired: 0,
+            is_touching: true,
+            dictionary: Dictionary::new(),
+            expiries: Expiries::default(),
+            seed,
+            random: seed.0 | 1,
+        }
+    }
+
+    fn hash(&self, key: &[u8]) -> u64 {
+        hash_with(self.seed, key)
+    }
+
+    /// Finds a key that has not expired.
+    fn find(&mut self, key: &[u8]) -> Option<Place> {
+        let place = self.dictionary.find(self.hash(key), key)?;
+        let number = self.dictionary.at(place).expiry;
+        if number != 0 && self.expiries.at_ms(number).is_some_and(|at_ms| at_ms <= self.now_ms) {
+            self.expire(place);
+            return None;
+        }
+        Some(place)
+    }
+
+    fn expire(&mut self, place: Place) {
+        if let Some(entry) = self.take(place) {
+            self.expired += 1;
+            self.changes.record(&entry.key, Class::Expired, "expired");
+        }
+    }
+
+    fn access(&self) -> u32 {
+        (self.now_ms / 1000) as u32
+    }
+
+    /// The value of a key, for a command that reads.
+    pub fn read(&mut self, key: &[u8]) -> Option<&Value> {
+        let Some(place) = self.find(key) else {
+            self.misses += 1;
+            return None;
+        };
+        self.hits += 1;
+        if !self.is_touching {
+            return Some(&self.dictionary.at(place).value);
+        }
+        let access = self.access();
+        let entry = self.dictionary.at_mut(place);
+        entry.access = access;
+        Some(&entry.value)
+    }
+
+    /// The value of a key, without a trace of the look-up.
+    pub fn peek(&mut self, key: &[u8]) -> Option<&Value> {
+        let place = self.find(key)?;
+        Some(&self.dictionary.at(place).value)
+    }
+
+    /// The entry of a key, without a trace of the look-up.
+    pub fn entry(&mut self, key: &[u8]) -> Option<&mut Entry> {
+        let place = self.find(key)?;
+        Some(self.dictionary.at_mut(place))
+    }
+
+    /// The value of a key, for a command that changes it. Call [`Keyspace::changed`] after a change.
+    pub fn write(&mut self, key: &[u8]) -> Option<&mut Value> {
+        let place = self.find(key)?;
+        let access = self.access();
+        let entry = self.dictionary.at_mut(place);
+        entry.access = access;
+        Some(&mut entry.value)
+    }
+
+    pub fn contains(&mut self, key: &[u8]) -> bool {
+        self.find(key).is_some()
+    }
+
+    /// Sets a value. The key does not expire then.
+    pub fn insert(&mut self, key: &[u8], value: impl Into<Value>) {
+        self.insert_keeping_expiry(key, value);
+        self.set_expiry(key, None);
+    }
+
+    /// Sets a value; a key that was there expires as before.
+    pub fn insert_keeping_expiry(&mut self, key: &[u8], value: impl Into<Value>) {
+        let value = value.into();
+        let access = self.access();
+        if let Some(place) = self.find(key) {
+            let entry = self.dictionary.at_mut(place);
+            entry.value = value;
+            entry.access = access;
+            return;
+        }
+        let entry = Entry { key: Key::new(key), value, access, expiry: 0 };
+        let seed = self.seed;
+        self.dictionary.insert(hash_with(seed, key), Box::new(entry), |key| hash_with(seed, key));
+    }
+
+    pub fn remove(&mut self, key: &[u8]) -> Option<Value> {
+        let place = self.find(key)?;
+        self.take(place).map(|entry| entry.value)
+    }
+
+    fn take(&mut self, place: Place) -> Option<Box<Entry>> {
+        self.clear_expiry(place);
+        let seed = self.seed;
+        self.dictionary.remove(place, |key| hash_with(seed, key))
+    }
+
+    fn clear_expiry(&mut self, place: Place) -> bool {
+        let number = std::mem::take(&mut self.dictionary.at_mut(place).expiry);
+        if number == 0 {
+            return false;
+        }
+        if let Some((moved, old)) = self.expiries.remove(number)
+            && let Some(place) = self.dictionary.find_by(moved.hash, |entry| entry.expiry == old)
+        {
+            self.dictionary.at_mut(place).expiry = number;
+        }
+        true
+    }
+
+    /// Unix time in milliseconds at which a key expires.
+    pub fn expiry(&mut self, key: &[u8]) -> Option<i64> {
+        let place = self.find(key)?;
+        self.expiries.at_ms(self.dictionary.at(place).expiry)
+    }
+
+    /// Changes when a key expires; returns whether that made a difference to one that is there.
+    pub fn set_expiry(&mut self, key: &[u8], at_ms: Option<i64>) -> bool {
+        let Some(place) = self.find(key) else { return false };
+        let number = self.dictionary.at(place).expiry;
+        match at_ms {
+            None => return number != 0 && self.clear_expiry(place),
+            Some(at_ms) if number != 0 => self.expiries.set(number, at_ms),
+            Some(at_ms) => {
+                let hash = self.hash(key);
+                self.dictionary.at_mut(place).expiry = self.expiries.push(Expiry { at_ms, hash });
+            }
+        }
+        true
+    }
+
+    /// Records that a command changed a key; `event` is the name of the notice.
+    pub fn changed(&mut self, key: &[u8], class: Class, event: &'static str) {
+        self.changes.record(key, class, event);
+    }
+
+    pub fn len(&self) -> usize {
+        self.dictionary.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.dictionary.is_empty()
+    }
+
+    /// Keys that expire.
+    pub fn expiring(&self) -> usize {
+        self.expiries.len()
+    }
+
+    /// Average time to live of the keys that expire, over a sample.
+    pub fn average_ttl_ms(&self) -> i64 {
+        let sample: Vec<i64> =
+            self.expiries.iter().take(100).map(|expiry| (expiry.at_ms - self.now_ms).max(0)).collect();
+        if sample.is_empty() { 0 } else { sample.iter().map(|&ms| ms / sample.len() as i64).sum() }
+    }
+
+    /// Deletes all keys and returns the old contents, to be dropped by whoever has time.
+    pub fn clear(&mut self) -> Contents {
+        self.changes.count += self.len() as u64;
+        if !self.is_empty() {
+            self.changes.all = true;
+        }
+        self.swap_contents(Contents { dictionary: Dictionary::new(), expiries: Expiries::default() })
+    }
+
+    /// Exchanges the contents, for `SWAPDB`.
+    pub fn swap_contents(&mut self, contents: Contents) -> Contents {
+        Contents {
+            dictionary: std::mem::replace(&mut self.dictionary, contents.dictionary),
+            expiries: std::mem::replace(&mut self.expiries, contents.expiries),
+        }
+    }
+
+    /// Visits some keys; returns the next cursor, 0 at the end. Expired keys are visited too.
+    pub fn scan(&self, cursor: u64, visit: impl FnMut(&Entry)) -> u64 {
+        self.dictionary.scan(cursor, visit)
+    }
+
+    pub fn for_each(&self, mut visit: impl FnMut(&Entry, Option<i64>)) {
+        self.dictionary.for_each(|entry| visit(entry, self.expiries.at_ms(entry.expiry)));
+    }
+
+    pub fn random_key(&mut self) -> Option<Key> {
+        // Expired keys are deleted as they are met.
+        while !self.is_empty() {
+            let mut state = self.random;
+            let key = self.dictionary.random(|| next_random(&mut state)).map(|entry| entry.key.clone());
+            self.random = state;
+            let key = key?;
+            if self.find(&key).is_some() {
+                return Some(key);
+            }
+        }
+        None
+    }
+
+    pub fn next_random(&mut self) -> u64 {
+        next_random(&mut self.random)
+    }
+
+    /// Deletes expired keys until few of those looked at had expired, or `rounds` are over; returns whether more are likely.
+    pub fn sweep(&mut self, rounds: usize) -> bool {
+        for _ in 0..rounds {
+            let mut expired = 0;
+            for _ in 0..ROUND {
+                let Some((expiry, number)) = self.expiries.sample() else { return false };
+                if expiry.at_ms <= self.now_ms
+                    && let Some(place) = self.dictionary.find_by(expiry.hash, |entry| entry.expiry == number)
+                {
+                    self.expire(place);
+                    self.expiries.sample_again();
+                    expired += 1;
+                }
+            }
+            if expired * 4 <= ROUND {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Goes on with a resize; false if there is none.
+    pub fn resize_step(&mut self) -> bool {
+        let seed = self.seed;
+        self.dictionary.step(&|key| hash_with(seed, key))
+    }
+
+    /// Memory of the tables, without keys and values.
+    pub fn overhead_bytes(&self) -> usize {
+        self.dictionary.heap_bytes() + self.expiries.heap_bytes()
+    }
+}
+
+/// What a database holds.
+pub struct Contents {
+    dictionary: Dictionary,
+    expiries: Expiries,
+}
+
+impl Contents {
+    pub fn len(&self) -> usize {
+        self.dictionary.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.dictionary.is_empty()
+    }
+}
+
+fn hash_with(seed: (u64, u64), key: &[u8]) -> u64 {
+    let mut hasher = SipHasher13::new_with_keys(seed.0, seed.1);
+    hasher.write(key);
+    hasher.finish()
+}
+
+/// Xorshift with a multiplication.
+fn next_random(state: &mut u64) -> u64 {
+    *state ^= *state >> 12;
+    *state ^= *state << 25;
+    *state ^= *state >> 27;
+    state.wrapping_mul(0x2545_F491_4F6C_DD1D)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::value::Str;
+
+    fn keyspace() -> Keyspace {
+        Keyspace::new(0, (1, 2))
+    }
+
+    #[test]
+    fn an_expired_key_is_not_seen() {
+        let mut db = keyspace();
+        db.insert(b"key", Str::raw(b"value"));
+        db.set_expiry(b"key", Some(100));
+        db.now_ms = 99;
+        assert!(db.read(b"key").is_some());
+        db.now_ms = 100;
+        assert!(db.read(b"key").is_none());
+        assert_eq!((db.len(), db.expiring(), db.expired), (0, 0, 1));
+    }
+
+    #[test]
+    fn times_stay_with_their_keys_as_others_are_removed() {
+        let mut db = keyspace();
+        for number in 0..1000i64 {
+            let key = number.to_string();
+            db.insert(key.as_bytes(), Str::int(number));
+            db.set_expiry(key.as_bytes(), Some(1_000_000 + number));
+        }
+        for number in (0..1000).step_by(3) {
+            assert!(db.remove(number.to_string().as_bytes()).is_some());
+        }
+        for number in (1..1000).step_by(3) {
+            assert!(db.set_expiry(number.to_string().as_bytes(), None));
+        }
+        for number in 0..1000i64 {
+            let expected = (number % 3 == 2).then_some(1_000_000 + number);
+            assert_eq!(db.expiry(number.to_string().as_bytes()), expected, "{number}");
+        }
+    }
+
+    #[test]
+    fn a_sweep_deletes_expired_keys_that_nobody_reads() {
+        let mut db = keyspace();
+        for number in 0..1000 {
+            let key = number.to_string();
+            db.insert(key.as_bytes(), Str::int(number));
+            db.set_expiry(key.as_bytes(), Some(if number % 2 == 0 { 10 } else { 1000 }));
+        }
+        db.now_ms = 500;
+        for _ in 0..200 {
+            db.sweep(16);
+        }
+        assert_eq!((db.len(), db.expired), (500, 500));
+    }
+}

@@ -1,0 +1,115 @@
+//! A socket of a client, with the requests that were read and the output that was not sent yet.
+
+use crate::client::ClientId;
+use crate::resp::{ProtocolError, Requests};
+use mio::net::TcpStream;
+use std::io::{ErrorKind, Read, Write};
+
+pub struct Connection {
+    pub client: ClientId,
+    stream: TcpStream,
+    pub requests: Requests,
+    output: Vec<u8>,
+    sent: usize,
+    /// A request that could not be parsed: replied after the commands before it, then the connection is closed.
+    pub fault: Option<ProtocolError>,
+    pub closes: bool,
+    /// The command of the client waits: its next ones are not executed.
+    pub is_blocked: bool,
+    pub waits_for_writable: bool,
+}
+
+/// What a read or a write of a socket came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flow {
+    /// The socket has nothing more, or takes nothing more.
+    Drained,
+    /// The socket may have more.
+    More,
+    Closed,
+}
+
+/// Output that is kept for the next replies after it was sent.
+const KEPT_BYTES: usize = 64 * 1024;
+
+impl Connection {
+    pub fn new(client: ClientId, stream: TcpStream) -> Connection {
+        Connection {
+            client,
+            stream,
+            requests: Requests::default(),
+            output: Vec::new(),
+            sent: 0,
+            fault: None,
+            closes: false,
+            is_blocked: false,
+            waits_for_writable: false,
+        }
+    }
+
+    pub fn stream(&mut self) -> &mut TcpStream {
+        &mut self.stream
+    }
+
+    /// Reads once and parses.
+    pub fn read(&mut self) -> (Flow, usize) {
+        let space = self.requests.space();
+        let room = space.len();
+        match self.stream.read(space) {
+            Ok(0) => (Flow::Closed, 0),
+            Ok(bytes) => {
+                self.requests.filled(bytes);
+                self.parse();
+                (if bytes < room { Flow::Drained } else { Flow::More }, bytes)
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => (Flow::Drained, 0),
+            Err(error) if error.kind() == ErrorKind::Interrupted => (Flow::More, 0),
+            Err(_) => (Flow::Closed, 0),
+        }
+    }
+
+    pub fn parse(&mut self) {
+        if self.fault.is_none()
+            && let Err(fault) = self.requests.parse()
+        {
+            self.fault = Some(fault);
+        }
+    }
+
+    /// Takes over what the client is to be sent; leaves an empty buffer for the next replies.
+    pub fn take_output(&mut self, replies: &mut Vec<u8>) {
+        if self.output.is_empty() {
+            std::mem::swap(&mut self.output, replies);
+        } else {
+            self.output.append(replies);
+        }
+    }
+
+    pub fn unsent_bytes(&self) -> usize {
+        self.output.len() - self.sent
+    }
+
+    /// Writes until all is sent or the socket takes no more.
+    pub fn write(&mut self) -> (Flow, usize) {
+        let mut total = 0;
+        while self.sent < self.output.len() {
+            match self.stream.write(&self.output[self.sent..]) {
+                Ok(0) => return (Flow::Closed, total),
+                Ok(bytes) => {
+                    self.sent += bytes;
+                    total += bytes;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return (Flow::More, total),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return (Flow::Closed, total),
+            }
+        }
+        self.sent = 0;
+        if self.output.capacity() > KEPT_BYTES {
+            self.output = Vec::new();
+        } else {
+            self.output.clear();
+        }
+        (Flow::Drained, total)
+    }
+}

@@ -1,0 +1,295 @@
+//! The event loop. A turn: wait for sockets; read and parse without the lock; take the lock of the core once and execute every command that
+//! was parsed, connection by connection; release it and write the replies.
+//!
+//! A client's commands are executed in order, and those behind one that waits are left where they are. The output of a client that another
+//! client's command wrote to (pub/sub, a list that was waited for) is sent in the same turn.
+//!
+//! Sockets are registered edge-triggered: a connection whose read filled its buffer is read again in the next turn without an event.
+
+use super::connection::{Connection, Flow};
+use crate::client::Client;
+use crate::server::Core;
+use mio::net::TcpListener;
+use mio::{Events, Interest, Poll, Token};
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use terrace_io::World;
+
+const LISTENER: usize = usize::MAX - 1;
+const WAKER: usize = usize::MAX;
+/// Time between two looks at expired keys and waits that are over.
+const TICK_MS: u64 = 10;
+/// Rounds of the sweep for expired keys in a tick: bounds its time to about a quarter of it.
+const SWEEP_ROUNDS: usize = 64;
+
+pub struct EventLoop {
+    world: World,
+    core: Arc<Mutex<Core>>,
+    poll: Poll,
+    listeners: Vec<TcpListener>,
+    connections: Vec<Option<Connection>>,
+    free: Vec<usize>,
+    /// Connections to read without an event.
+    again: Vec<usize>,
+    last_tick_ms: u64,
+}
+
+impl EventLoop {
+    /// Listens on `addresses`.
+    pub fn new(world: World, core: Arc<Mutex<Core>>, addresses: &[SocketAddr]) -> std::io::Result<EventLoop> {
+        let poll = Poll::new()?;
+        let mut listeners = Vec::new();
+        for address in addresses {
+            let mut listener = TcpListener::bind(*address)?;
+            poll.registry().register(
+                &mut listener,
+                Token(LISTENER - 1 - listeners.len()),
+                Interest::READABLE,
+            )?;
+            listeners.push(listener);
+        }
+        let last_tick_ms = world.clock.unix_ms();
+        Ok(EventLoop {
+            world,
+            core,
+            poll,
+            listeners,
+            connections: Vec::new(),
+            free: Vec::new(),
+            again: Vec::new(),
+            last_tick_ms,
+        })
+    }
+
+    /// Where it listens, with the ports that were chosen.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect()
+    }
+
+    /// Wakes the loop from another thread.
+    pub fn waker(&self) -> std::io::Result<mio::Waker> {
+        mio::Waker::new(self.poll.registry(), Token(WAKER))
+    }
+
+    /// Runs until the server stops.
+    pub fn run(&mut self) -> std::io::Result<()> {
+        let mut events = Events::with_capacity(1024);
+        let mut ready = Vec::new();
+        loop {
+            let wait = if self.again.is_empty() { TICK_MS } else { 0 };
+            match self.poll.poll(&mut events, Some(Duration::from_millis(wait))) {
+                Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
+                _ => {}
+            }
+            ready.append(&mut self.again);
+            let mut accepts = false;
+            for event in &events {
+                match event.token().0 {
+                    WAKER => {}
+                    token if token > usize::MAX / 2 => accepts = true,
+                    token => {
+                        if event.is_writable()
+                            && let Some(Some(connection)) = self.connections.get_mut(token)
+                            && connection.waits_for_writable
+                        {
+                            self.write(token);
+                        }
+                        if event.is_readable() || event.is_read_closed() || event.is_error() {
+                            ready.push(token);
+                        }
+                    }
+                }
+            }
+            if accepts {
+                self.accept();
+            }
+            if !self.turn(&mut ready) {
+                return Ok(());
+            }
+        }
+    }
+
+    fn accept(&mut self) {
+        let mut accepted = Vec::new();
+        for listener in &self.listeners {
+            loop {
+                match listener.accept() {
+                    Ok(pair) => accepted.push((pair, listener.local_addr().ok())),
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    // The listener stays registered: after an error such as too many open files the next connection tries again.
+                    Err(_) => break,
+                }
+            }
+        }
+        for ((mut stream, address), local) in accepted {
+            // A socket that cannot be set up is dropped, which closes it.
+            if stream.set_nodelay(true).is_err() {
+                continue;
+            }
+            let token = self.free.pop().unwrap_or(self.connections.len());
+            if self
+                .poll
+                .registry()
+                .register(&mut stream, Token(token), Interest::READABLE | Interest::WRITABLE)
+                .is_err()
+            {
+                if token < self.connections.len() {
+                    self.free.push(token);
+                }
+                continue;
+            }
+            let mut core = self.core.lock();
+            let id = core.server.clients.next_id();
+            core.server.stats.connections += 1;
+            let now_ms = self.world.clock.unix_ms() as i64;
+            let local = local.map_or(String::new(), |local| local.to_string());
+            core.server.clients.add(Client::new(id, 0, token, address.to_string(), local, now_ms));
+            drop(core);
+            let connection = Some(Connection::new(id, stream));
+            match self.connections.get_mut(token) {
+                Some(slot) => *slot = connection,
+                None => self.connections.push(connection),
+            }
+        }
+    }
+
+    /// Serves the connections that are ready; false if the server stops.
+    fn turn(&mut self, ready: &mut Vec<usize>) -> bool {
+        ready.sort_unstable();
+        ready.dedup();
+        let mut input_bytes = 0;
+        ready.retain(|&token| {
+            let Some(Some(connection)) = self.connections.get_mut(token) else { return false };
+            if connection.closes {
+                return false;
+            }
+            if connection.is_blocked && connection.requests.has_next() {
+                // Commands wait already: what else the client sends stays in its socket, except that the end of it is seen.
+                return false;
+            }
+            let (flow, bytes) = connection.read();
+            input_bytes += bytes as u64;
+            match flow {
+                Flow::Closed => connection.closes = true,
+                Flow::More => self.again.push(token),
+                Flow::Drained => {}
+            }
+            true
+        });
+
+        let mut output_bytes = 0;
+        let now_ms = self.world.clock.unix_ms();
+        let ticks = now_ms.saturating_sub(self.last_tick_ms) >= TICK_MS;
+        if ready.is_empty() && !ticks {
+            return true;
+        }
+        let core = self.core.clone();
+        let mut core = core.lock();
+        core.dbs.set_now(now_ms as i64);
+        core.server.stats.input_bytes += input_bytes;
+        for &token in ready.iter() {
+            self.execute(&mut core, token);
+        }
+        if ticks {
+            self.last_tick_ms = now_ms;
+            tick(&mut core);
+        }
+        self.collect_touched(&mut core, ready);
+        let goes_on = !core.server.is_stopping;
+        drop(core);
+
+        for token in ready.drain(..) {
+            output_bytes += self.write(token);
+        }
+        if output_bytes > 0 {
+            // Counted without a second turn at the lock in the common case: nobody else has it.
+            self.core.lock().server.stats.output_bytes += output_bytes;
+        }
+        goes_on
+    }
+
+    /// Executes what was parsed for a connection and takes over its replies.
+    fn execute(&mut self, core: &mut Core, token: usize) {
+        let Some(Some(connection)) = self.connections.get_mut(token) else { return };
+        let Some(mut client) = core.server.clients.take(connection.client) else {
+            connection.closes = true;
+            return;
+        };
+        while client.blocked.is_none() && !client.closes {
+            let mut args = SmallVec::new();
+            if connection.requests.next(&mut args) {
+                core.execute(&mut client, &args);
+                continue;
+            }
+            drop(args);
+            connection.parse();
+            if !connection.requests.has_next() {
+                break;
+            }
+        }
+        if let Some(fault) = &connection.fault
+            && !connection.requests.has_next()
+            && client.blocked.is_none()
+            && !client.closes
+        {
+            client.reply.error(&format!("ERR {}", fault.0));
+            client.closes = true;
+        }
+        connection.is_blocked = client.blocked.is_some();
+        connection.take_output(&mut client.reply.buffer);
+        connection.closes |= client.closes;
+        core.server.clients.put_back(client);
+    }
+
+    /// Adds the connections whose clients got output from others' commands, and executes what they sent meanwhile.
+    fn collect_touched(&mut self, core: &mut Core, ready: &mut Vec<usize>) {
+        while let Some(id) = core.server.clients.touched.pop() {
+            let Some(client) = core.server.clients.get(id) else { continue };
+            let token = client.token;
+            ready.push(token);
+            self.execute(core, token);
+            self.again.push(token);
+        }
+    }
+
+    /// Sends what is there to send; closes the connection if that was asked for or the socket failed. Returns the bytes sent.
+    fn write(&mut self, token: usize) -> u64 {
+        let Some(Some(connection)) = self.connections.get_mut(token) else { return 0 };
+        let (flow, bytes) =
+            if connection.unsent_bytes() > 0 { connection.write() } else { (Flow::Drained, 0) };
+        connection.waits_for_writable = flow == Flow::More;
+        if flow == Flow::Closed || (connection.closes && flow == Flow::Drained) {
+            self.close(token);
+        }
+        bytes as u64
+    }
+
+    fn close(&mut self, token: usize) {
+        let Some(mut connection) = self.connections.get_mut(token).and_then(Option::take) else { return };
+        // The socket is closed right after: failing to unregister changes nothing.
+        let _ = self.poll.registry().deregister(connection.stream());
+        self.free.push(token);
+        let mut core = self.core.lock();
+        if let Some(mut client) = core.server.clients.take(connection.client) {
+            core.forget(&mut client);
+        }
+    }
+}
+
+/// Work that is due from time to time.
+fn tick(core: &mut Core) {
+    core.end_waits();
+    for db in &mut core.dbs.all {
+        db.sweep(SWEEP_ROUNDS);
+        for _ in 0..128 {
+            if !db.resize_step() {
+                break;
+            }
+        }
+    }
+    core.pass_on_changes();
+}

@@ -1,0 +1,38 @@
+//! Starting a server.
+
+use crate::keyspace::Databases;
+use crate::net::event_loop::EventLoop;
+use crate::server::{Core, Server};
+use parking_lot::Mutex;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use terrace_io::World;
+
+const DATABASES: u16 = 16;
+
+/// A server that listens and is not running yet.
+pub struct Listening {
+    pub core: Arc<Mutex<Core>>,
+    event_loop: EventLoop,
+}
+
+/// Opens the listeners.
+pub fn listen(world: World, addresses: &[SocketAddr]) -> std::io::Result<Listening> {
+    let seed = (world.random.next_u64(), world.random.next_u64());
+    let mut dbs = Databases::new(DATABASES, seed);
+    dbs.set_now(world.clock.unix_ms() as i64);
+    let core = Arc::new(Mutex::new(Core { dbs, server: Server::new(world.clone()) }));
+    let event_loop = EventLoop::new(world, core.clone(), addresses)?;
+    Ok(Listening { core, event_loop })
+}
+
+impl Listening {
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.event_loop.addresses()
+    }
+
+    /// Serves clients until the server is told to stop.
+    pub fn run(mut self) -> std::io::Result<()> {
+        self.event_loop.run()
+    }
+}

@@ -1,0 +1,165 @@
+//! A server in a thread, and a client that speaks the protocol.
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+pub struct Server {
+    pub address: SocketAddr,
+    thread: Option<std::thread::JoinHandle<()>>,
+    stop: Box<dyn Fn() + Send>,
+}
+
+impl Server {
+    pub fn start() -> Server {
+        Server::start_with(|_| {})
+    }
+
+    pub fn start_with(prepare: impl FnOnce(&mut terrace_kv::server::Core)) -> Server {
+        let any = "127.0.0.1:0".parse().unwrap();
+        let listening = terrace_kv::run::listen(terrace_io::real::world(), &[any]).unwrap();
+        let address = listening.addresses()[0];
+        prepare(&mut listening.core.lock());
+        let core = listening.core.clone();
+        let stop = Box::new(move || core.lock().server.is_stopping = true);
+        let thread = std::thread::spawn(move || listening.run().unwrap());
+        Server { address, thread: Some(thread), stop }
+    }
+
+    pub fn connect(&self) -> Client {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Client { stream: BufReader::new(stream) }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        (self.stop)();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub enum Reply {
+    Simple(String),
+    Error(String),
+    Int(i64),
+    Bulk(Vec<u8>),
+    Null,
+    Array(Vec<Reply>),
+    Map(Vec<Reply>),
+    Set(Vec<Reply>),
+    Push(Vec<Reply>),
+    Double(String),
+    Bool(bool),
+    Verbatim(String),
+    Big(String),
+}
+
+pub fn ok() -> Reply {
+    simple("OK")
+}
+
+pub fn simple(text: &str) -> Reply {
+    Reply::Simple(text.into())
+}
+
+pub fn error(text: &str) -> Reply {
+    Reply::Error(text.into())
+}
+
+pub fn int(number: i64) -> Reply {
+    Reply::Int(number)
+}
+
+pub fn bulk(text: &str) -> Reply {
+    Reply::Bulk(text.as_bytes().to_vec())
+}
+
+pub fn nil() -> Reply {
+    Reply::Null
+}
+
+pub fn bulks(texts: &[&str]) -> Reply {
+    Reply::Array(texts.iter().map(|text| bulk(text)).collect())
+}
+
+pub struct Client {
+    stream: BufReader<TcpStream>,
+}
+
+impl Client {
+    /// Sends a command whose words are separated by spaces.
+    pub fn send(&mut self, command: &str) {
+        self.send_args(&command.split(' ').map(str::as_bytes).collect::<Vec<_>>());
+    }
+
+    pub fn send_args(&mut self, args: &[&[u8]]) {
+        let mut bytes = format!("*{}\r\n", args.len()).into_bytes();
+        for arg in args {
+            bytes.extend_from_slice(format!("${}\r\n", arg.len()).as_bytes());
+            bytes.extend_from_slice(arg);
+            bytes.extend_from_slice(b"\r\n");
+        }
+        self.send_raw(&bytes);
+    }
+
+    pub fn send_raw(&mut self, bytes: &[u8]) {
+        self.stream.get_mut().write_all(bytes).unwrap();
+    }
+
+    pub fn ask(&mut self, command: &str) -> Reply {
+        self.send(command);
+        self.reply()
+    }
+
+    pub fn ask_args(&mut self, args: &[&[u8]]) -> Reply {
+        self.send_args(args);
+        self.reply()
+    }
+
+    pub fn is_closed(&mut self) -> bool {
+        let mut rest = Vec::new();
+        matches!(self.stream.read_to_end(&mut rest), Ok(0) | Err(_))
+    }
+
+    pub fn reply(&mut self) -> Reply {
+        let mut line = String::new();
+        self.stream.read_line(&mut line).unwrap();
+        let (kind, text) = line.trim_end().split_at(1);
+        let number = || text.parse::<i64>().unwrap();
+        match kind {
+            "+" => simple(text),
+            "-" => error(text),
+            ":" => int(number()),
+            "_" => Reply::Null,
+            "$" | "*" if text == "-1" => Reply::Null,
+            "$" => Reply::Bulk(self.bytes(number() as usize)),
+            "=" => Reply::Verbatim(String::from_utf8(self.bytes(number() as usize)).unwrap()),
+            "*" => Reply::Array(self.replies(number())),
+            "~" => Reply::Set(self.replies(number())),
+            ">" => Reply::Push(self.replies(number())),
+            "%" => Reply::Map(self.replies(2 * number())),
+            "," => Reply::Double(text.into()),
+            "#" => Reply::Bool(text == "t"),
+            "(" => Reply::Big(text.into()),
+            _ => panic!("reply {line:?}"),
+        }
+    }
+
+    fn replies(&mut self, count: i64) -> Vec<Reply> {
+        (0..count).map(|_| self.reply()).collect()
+    }
+
+    fn bytes(&mut self, count: usize) -> Vec<u8> {
+        let mut bytes = vec![0; count + 2];
+        self.stream.read_exact(&mut bytes).unwrap();
+        bytes.truncate(count);
+        bytes
+    }
+}
