@@ -1,0 +1,136 @@
+//! Doubles as text, the way C's `%.17g` and Redis write and read them.
+
+/// Formats like C's `%.17g`. Infinities are `inf` and `-inf`.
+pub fn format_g17(value: f64) -> String {
+    if value.is_nan() {
+        return "nan".into();
+    }
+    if value.is_infinite() {
+        return if value > 0.0 { "inf".into() } else { "-inf".into() };
+    }
+    if value == 0.0 {
+        return if value.is_sign_negative() { "-0".into() } else { "0".into() };
+    }
+    let scientific = format!("{value:.16e}");
+    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let (sign, mantissa) = mantissa.strip_prefix('-').map_or(("", mantissa), |rest| ("-", rest));
+    let digits: String = mantissa.chars().filter(|&digit| digit != '.').collect();
+    let digits = digits.trim_end_matches('0');
+    let point = exponent + 1;
+    if !(-4..17).contains(&exponent) {
+        let (first, rest) = digits.split_at(1);
+        let dot = if rest.is_empty() { "" } else { "." };
+        let exponent_sign = if exponent < 0 { '-' } else { '+' };
+        format!("{sign}{first}{dot}{rest}e{exponent_sign}{:02}", exponent.abs())
+    } else if point <= 0 {
+        format!("{sign}0.{}{digits}", "0".repeat(-point as usize))
+    } else if digits.len() <= point as usize {
+        format!("{sign}{digits}{}", "0".repeat(point as usize - digits.len()))
+    } else {
+        let (whole, fraction) = digits.split_at(point as usize);
+        format!("{sign}{whole}.{fraction}")
+    }
+}
+
+/// The text of a score inside a listpack: an integer without a fraction if it is one, else `%.17g`.
+pub fn format_score(value: f64) -> String {
+    // Below 2^52 every integral double is exact as an i64.
+    if value == value.trunc() && value.abs() < 4_503_599_627_370_496.0 && !(value == 0.0 && value.is_sign_negative()) {
+        return (value as i64).to_string();
+    }
+    format_g17(value)
+}
+
+/// Parses a double as `strtod` does when the whole text must be consumed: decimal or hexadecimal
+/// digits, `inf`, `infinity`. Refuses an empty text, spaces and NaN.
+pub fn parse_double(text: &[u8]) -> Option<f64> {
+    let text = std::str::from_utf8(text).ok()?;
+    let (negative, unsigned) = match text.as_bytes().first()? {
+        b'-' => (true, &text[1..]),
+        b'+' => (false, &text[1..]),
+        _ => (false, text),
+    };
+    let first = *unsigned.as_bytes().first()?;
+    let magnitude = if first.is_ascii_digit() || first == b'.' {
+        if unsigned.len() > 2 && unsigned[..2].eq_ignore_ascii_case("0x") {
+            parse_hex(&unsigned[2..])?
+        } else {
+            let value: f64 = unsigned.parse().ok()?;
+            if value.is_infinite() {
+                // Out of range: strtod reports ERANGE.
+                return None;
+            }
+            value
+        }
+    } else if unsigned.eq_ignore_ascii_case("inf") || unsigned.eq_ignore_ascii_case("infinity") {
+        f64::INFINITY
+    } else {
+        return None;
+    };
+    Some(if negative { -magnitude } else { magnitude })
+}
+
+fn parse_hex(text: &str) -> Option<f64> {
+    let (mantissa, exponent) = match text.find(['p', 'P']) {
+        Some(at) => (&text[..at], text[at + 1..].parse::<i32>().ok()?),
+        None => (text, 0),
+    };
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    if whole.is_empty() && fraction.is_empty() {
+        return None;
+    }
+    let mut value = 0.0f64;
+    for digit in whole.chars().chain(fraction.chars()) {
+        value = value * 16.0 + f64::from(digit.to_digit(16)?);
+    }
+    let value = value * 2f64.powi(exponent.checked_sub(4 * i32::try_from(fraction.len()).ok()?)?);
+    value.is_finite().then_some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn seventeen_digits_are_those_of_c() {
+        for (value, text) in [
+            (0.1, "0.10000000000000001"),
+            (1.5, "1.5"),
+            (3.0, "3"),
+            (-0.0, "-0"),
+            (1e17, "1e+17"),
+            (1e16, "10000000000000000"),
+            (123456789012345680.0, "1.2345678901234568e+17"),
+            (1e-5, "1.0000000000000001e-05"),
+            (0.0001, "0.0001"),
+            (1e300, "1.0000000000000001e+300"),
+            (f64::MAX, "1.7976931348623157e+308"),
+            (f64::NEG_INFINITY, "-inf"),
+            (-12.25, "-12.25"),
+        ] {
+            assert_eq!(format_g17(value), text);
+        }
+    }
+
+    #[test]
+    fn doubles_parse_as_strtod_does() {
+        for (text, value) in [("1", 1.0), ("+1.5", 1.5), ("-.5", -0.5), ("5.", 5.0), ("1e3", 1000.0), ("inf", f64::INFINITY), ("-Infinity", f64::NEG_INFINITY), ("0x1p3", 8.0), ("0xA.8", 10.5)] {
+            assert_eq!(parse_double(text.as_bytes()), Some(value), "{text}");
+        }
+        for text in ["", " 1", "1 ", "nan", "abc", "1e", "--1", "+", "0x", "1e999", "1_0", "."] {
+            assert_eq!(parse_double(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn formatted_doubles_parse_back(bits in any::<u64>()) {
+            let value = f64::from_bits(bits);
+            prop_assume!(!value.is_nan());
+            prop_assert_eq!(parse_double(format_g17(value).as_bytes()), Some(value));
+            prop_assert_eq!(parse_double(format_score(value).as_bytes()), Some(value));
+        }
+    }
+}
