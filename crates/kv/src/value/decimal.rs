@@ -88,6 +88,65 @@ fn parse_hex(text: &str) -> Option<f64> {
     value.is_finite().then_some(value)
 }
 
+/// Digits behind the point that [`add_decimals`] keeps.
+const FRACTION_DIGITS: usize = 17;
+
+/// Adds two decimal numbers, and formats the sum with at most 17 digits behind the point and no
+/// trailing zeros. Exact below 10^20; larger numbers are added as doubles. Returns `None` if a text isn't a
+/// number or the sum is infinite.
+pub fn add_decimals(first: &[u8], second: &[u8]) -> Option<String> {
+    if let (Some(first), Some(second)) = (parse_fixed(first), parse_fixed(second))
+        && let Some(sum) = first.checked_add(second)
+    {
+        let scale = 10u128.pow(FRACTION_DIGITS as u32);
+        let magnitude = sum.unsigned_abs();
+        let sign = if sum < 0 { "-" } else { "" };
+        return Some(trim_zeros(format!("{sign}{}.{:017}", magnitude / scale, magnitude % scale)));
+    }
+    let sum = parse_double(first)? + parse_double(second)?;
+    sum.is_finite().then(|| trim_zeros(format!("{sum:.17}")))
+}
+
+fn trim_zeros(text: String) -> String {
+    let trimmed = text.trim_end_matches('0').trim_end_matches('.');
+    if trimmed == "-0" { "0".into() } else { trimmed.into() }
+}
+
+/// A decimal number times 10^17; `None` if it has more digits behind the point or is 10^20 or larger.
+fn parse_fixed(text: &[u8]) -> Option<i128> {
+    let text = std::str::from_utf8(text).ok()?;
+    let (mantissa, exponent) = match text.find(['e', 'E']) {
+        Some(at) => (&text[..at], text[at + 1..].parse::<i32>().ok()?),
+        None => (text, 0),
+    };
+    let (negative, mantissa) = match mantissa.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, mantissa.strip_prefix('+').unwrap_or(mantissa)),
+    };
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    if whole.is_empty() && fraction.is_empty() {
+        return None;
+    }
+    let mut value: i128 = 0;
+    for digit in whole.bytes().chain(fraction.bytes()) {
+        if !digit.is_ascii_digit() {
+            return None;
+        }
+        value = value.checked_mul(10)?.checked_add(i128::from(digit - b'0'))?;
+    }
+    let shift = FRACTION_DIGITS as i64 + i64::from(exponent) - fraction.len() as i64;
+    for _ in 0..shift.unsigned_abs().min(64) {
+        if shift > 0 {
+            value = value.checked_mul(10)?;
+        } else if value % 10 != 0 {
+            return None;
+        } else {
+            value /= 10;
+        }
+    }
+    (value < 10i128.pow(37)).then_some(if negative { -value } else { value })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,6 +181,16 @@ mod tests {
         for text in ["", " 1", "1 ", "nan", "abc", "1e", "--1", "+", "0x", "1e999", "1_0", "."] {
             assert_eq!(parse_double(text.as_bytes()), None, "{text}");
         }
+    }
+
+    #[test]
+    fn decimal_sums_are_those_of_redis() {
+        for (first, second, sum) in [("1", "1.23", "2.23"), ("2.23", "-2.23", "0"), ("3.0e3", "200", "3200"), ("17179869184", "1.5", "17179869185.5"), ("10.5", "0.1", "10.6"), ("0", "-1.1", "-1.1")] {
+            assert_eq!(add_decimals(first.as_bytes(), second.as_bytes()).as_deref(), Some(sum));
+        }
+        assert_eq!(add_decimals(b"1e300", b"1").map(|sum| sum.len()), Some(301));
+        assert_eq!(add_decimals(b"1", b"x"), None);
+        assert_eq!(add_decimals(b"1", b"inf"), None);
     }
 
     proptest! {

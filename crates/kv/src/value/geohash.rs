@@ -216,7 +216,7 @@ pub fn cells_to_search(center: Position, shape: Shape) -> Vec<Cell> {
     let cell = Cell::of(center, step);
     let own = cell.bounds_within(LATITUDE_MAX);
     let mut cells = Vec::with_capacity(9);
-    for (east_step, north_step) in [(0, 0), (0, 1), (0, -1), (1, 0), (-1, 0), (1, 1), (1, -1), (-1, 1), (-1, -1)] {
+    for (east_step, north_step) in [(0, 0), (0, 1), (0, -1), (1, 0), (-1, 0), (1, 1), (-1, 1), (1, -1), (-1, -1)] {
         // From the second step on, a neighbour that the shape doesn't reach is left out.
         let out_of_reach = step >= 2
             && ((north_step < 0 && own.latitude.0 < south)

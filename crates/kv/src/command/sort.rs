@@ -1,0 +1,221 @@
+//! SORT and SORT_RO: the elements of a list, set or sorted set in order, by themselves or by other keys.
+//!
+//! Strings are compared byte by byte, as in the C locale.
+
+use super::collections::store;
+use super::hashes::remove_expired_fields;
+use super::table::{Access, Flags, Group, Keys, Row, flags};
+use super::{Arg, CommandError, Ctx, Done, args};
+use crate::keyspace::{Class, Keyspace};
+use crate::value::Value;
+use crate::value::decimal::parse_double;
+use crate::value::list::{End, List};
+use crate::value::listpack::Element;
+use std::cmp::Ordering;
+
+const COMPLEXITY: &str = "O(N+M*log(M)) of the elements and those returned";
+/// The sorted key and the destination. Keys that patterns name aren't known before the command runs.
+const SORT_KEYS: Keys = Keys::Function(|args| {
+    let store = (2..args.len()).rev().find(|&at| args::is(args[at], "STORE"));
+    let target = store.map(|at| (at + 1, Access::Overwrite));
+    std::iter::once((1, Access::Read)).chain(target).collect()
+});
+
+pub const ROWS: &[Row] = &[
+    Row::new("sort", -2, flags(&[Flags::WRITE, Flags::DENYOOM, Flags::MOVABLE_KEYS]), SORT_KEYS, sort)
+        .doc(Group::Generic, "1.0.0", COMPLEXITY, "Returns or stores the elements of a list, set or sorted set in order.")
+        .acl(super::Acl::SET.with(super::Acl::SORTEDSET).with(super::Acl::LIST).with(super::Acl::DANGEROUS)),
+    Row::new("sort_ro", -2, flags(&[Flags::READONLY, Flags::MOVABLE_KEYS]), Keys::one(Access::Read), sort_ro)
+        .doc(Group::Generic, "7.0.0", COMPLEXITY, "Returns the elements of a list, set or sorted set in order.")
+        .acl(super::Acl::SET.with(super::Acl::SORTEDSET).with(super::Acl::LIST).with(super::Acl::DANGEROUS)),
+];
+
+struct Request<'a> {
+    /// A pattern for the keys that decide the order. Without a `*` the order is that of the collection.
+    by: Option<Arg<'a>>,
+    get: Vec<Arg<'a>>,
+    offset: i64,
+    count: i64,
+    descending: bool,
+    alpha: bool,
+    target: Option<Arg<'a>>,
+}
+
+impl<'a> Request<'a> {
+    fn parse(options: &[Arg<'a>], may_store: bool) -> Result<Request<'a>, CommandError> {
+        let mut request =
+            Request { by: None, get: Vec::new(), offset: 0, count: -1, descending: false, alpha: false, target: None };
+        let mut at = 0;
+        while let Some(&word) = options.get(at) {
+            match &options[at + 1..] {
+                _ if args::is(word, "ASC") => request.descending = false,
+                _ if args::is(word, "DESC") => request.descending = true,
+                _ if args::is(word, "ALPHA") => request.alpha = true,
+                [offset, count, ..] if args::is(word, "LIMIT") => {
+                    request.offset = args::int(offset)?;
+                    request.count = args::int(count)?;
+                    at += 2;
+                }
+                [key, ..] if may_store && args::is(word, "STORE") => {
+                    request.target = Some(key);
+                    at += 1;
+                }
+                [pattern, ..] if args::is(word, "BY") => {
+                    request.by = Some(pattern);
+                    at += 1;
+                }
+                [pattern, ..] if args::is(word, "GET") => {
+                    request.get.push(pattern);
+                    at += 1;
+                }
+                _ => return Err(CommandError::Syntax),
+            }
+            at += 1;
+        }
+        Ok(request)
+    }
+}
+
+/// What an element is ordered by.
+enum Weight {
+    Number(f64),
+    /// `None` if the key of the pattern isn't there: before all others.
+    Text(Option<Vec<u8>>),
+}
+
+fn sort(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
+    run(ctx, args, true)
+}
+
+fn sort_ro(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
+    run(ctx, args, false)
+}
+
+fn run(ctx: &mut Ctx<'_>, args: &[Arg<'_>], may_store: bool) -> Done {
+    let request = Request::parse(&args[2..], may_store)?;
+    let limits = ctx.limits();
+    let (db, reply) = ctx.split();
+    let (elements, is_set, is_zset) = elements(db, args[1])?;
+    let elements = order(db, elements, &request, is_set, is_zset)?;
+    let range = slice(request.offset, request.count, elements.len());
+    let chosen = &elements[range];
+    let mut results: Vec<Option<Vec<u8>>> = Vec::with_capacity(chosen.len() * request.get.len().max(1));
+    for element in chosen {
+        if request.get.is_empty() {
+            results.push(Some(element.clone()));
+        }
+        for pattern in &request.get {
+            results.push(look_up(db, pattern, element));
+        }
+    }
+    let Some(target) = request.target else {
+        reply.array(results.len());
+        for result in &results {
+            reply.bulk_or_null(result.as_deref());
+        }
+        return Ok(());
+    };
+    let mut list = List::new();
+    for result in &results {
+        list.push(End::Right, result.as_deref().unwrap_or_default(), &limits);
+    }
+    reply.int(list.len() as i64);
+    let list = (!list.is_empty()).then(|| list.into());
+    store(db, target, list, Class::List, "sortstore");
+    Ok(())
+}
+
+/// The elements of the sorted key, and whether it's a set or a sorted set.
+fn elements(db: &mut Keyspace, key: &[u8]) -> Result<(Vec<Vec<u8>>, bool, bool), CommandError> {
+    Ok(match db.read(key) {
+        None => (Vec::new(), false, false),
+        Some(Value::List(list)) => (list.iter().map(Element::to_vec).collect(), false, false),
+        Some(Value::Set(set)) => (set.iter().map(Element::to_vec).collect(), true, false),
+        Some(Value::Zset(zset)) => (zset.iter_from(0).map(|(member, _)| member.to_vec()).collect(), false, true),
+        Some(_) => return Err(CommandError::WrongType),
+    })
+}
+
+fn order(
+    db: &mut Keyspace,
+    mut elements: Vec<Vec<u8>>,
+    request: &Request<'_>,
+    is_set: bool,
+    is_zset: bool,
+) -> Result<Vec<Vec<u8>>, CommandError> {
+    let (mut by, mut alpha) = (request.by, request.alpha);
+    if by.is_some_and(|pattern| !pattern.contains(&b'*')) {
+        // A stored set is always ordered, so that its result doesn't depend on the order in memory.
+        if !(is_set && request.target.is_some()) {
+            if is_zset && request.descending {
+                elements.reverse();
+            }
+            return Ok(elements);
+        }
+        (by, alpha) = (None, true);
+    }
+    let mut weighted = Vec::with_capacity(elements.len());
+    for element in elements {
+        let text = match by {
+            Some(pattern) => look_up(db, pattern, &element),
+            None => Some(element.clone()),
+        };
+        let weight = match text {
+            text if alpha => Weight::Text(text),
+            None => Weight::Number(0.0),
+            Some(text) => Weight::Number(number(&text)?),
+        };
+        weighted.push((weight, element));
+    }
+    weighted.sort_by(|first, second| {
+        let order = match (&first.0, &second.0) {
+            (Weight::Number(a), Weight::Number(b)) => {
+                a.partial_cmp(b).unwrap_or(Ordering::Equal).then_with(|| first.1.cmp(&second.1))
+            }
+            (Weight::Text(a), Weight::Text(b)) => a.cmp(b),
+            _ => Ordering::Equal,
+        };
+        if request.descending { order.reverse() } else { order }
+    });
+    Ok(weighted.into_iter().map(|(_, element)| element).collect())
+}
+
+/// A weight as `strtod` reads it: leading spaces are skipped, and an empty text is zero.
+fn number(text: &[u8]) -> Result<f64, CommandError> {
+    let trimmed = text.trim_ascii_start();
+    if text.is_empty() {
+        return Ok(0.0);
+    }
+    parse_double(trimmed).ok_or(CommandError::of("ERR One or more scores can't be converted into double"))
+}
+
+/// The part of the result that LIMIT asks for.
+fn slice(offset: i64, count: i64, len: usize) -> std::ops::Range<usize> {
+    let start = usize::try_from(offset.max(0)).unwrap_or(usize::MAX).min(len);
+    let count = usize::try_from(count).unwrap_or(usize::MAX);
+    start..start.saturating_add(count).min(len)
+}
+
+/// The string that a pattern means for an element: `#` is the element, `*` in a key stands for it, and `->` is
+/// followed by a field of a hash.
+fn look_up(db: &mut Keyspace, pattern: &[u8], element: &[u8]) -> Option<Vec<u8>> {
+    if pattern == b"#" {
+        return Some(element.to_vec());
+    }
+    let star = pattern.iter().position(|&byte| byte == b'*')?;
+    let (before, after) = (&pattern[..star], &pattern[star + 1..]);
+    let arrow = after.windows(2).position(|pair| pair == b"->").filter(|arrow| arrow + 2 < after.len());
+    let (after, field) = match arrow {
+        Some(arrow) => (&after[..arrow], Some(&after[arrow + 2..])),
+        None => (after, None),
+    };
+    let key = [before, element, after].concat();
+    if field.is_some() {
+        remove_expired_fields(db, &key);
+    }
+    match (db.read(&key)?, field) {
+        (Value::Hash(hash), Some(field)) => hash.get(field).map(Element::to_vec),
+        (Value::Str(text), None) => Some(text.to_vec()),
+        _ => None,
+    }
+}
