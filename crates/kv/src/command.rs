@@ -6,11 +6,22 @@
 //! To add a family: a file here that exports `ROWS`, and a line in `table::families`.
 
 pub mod args;
+pub mod collections;
 pub mod error;
+pub mod geo;
+pub mod geo_search;
+pub mod hash_expiry;
+pub mod hashes;
 pub mod keys;
+pub mod lists;
 pub mod server;
+pub mod sets;
+pub mod sort;
 pub mod strings;
 pub mod table;
+pub mod zset_combine;
+pub mod zset_ranges;
+pub mod zsets;
 
 pub use error::CommandError;
 pub use table::{Acl, Flags, Group, Keys, Row};
@@ -34,6 +45,8 @@ pub struct Ctx<'a> {
     pub reply: &'a mut Reply,
     /// Whether the command runs in EXEC or a script, where it must not block.
     pub is_nested: bool,
+    /// Whether the client waited and one of its keys changed: a key of another type is then waited for, and no error.
+    pub is_resumed: bool,
 }
 
 impl Ctx<'_> {

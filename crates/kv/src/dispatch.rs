@@ -21,7 +21,7 @@ impl Core {
         };
         client.last_command = found.row.name;
         let mut reply = std::mem::take(&mut client.reply);
-        self.run(client, &mut reply, found, args);
+        self.run(client, &mut reply, found, args, false);
         client.reply = reply;
         if client.wants_to_block.is_some() {
             self.block(client, args);
@@ -35,8 +35,16 @@ impl Core {
     }
 
     /// Runs a command and writes its reply.
-    fn run(&mut self, client: &mut Client, reply: &mut crate::resp::Reply, found: Found, args: &[Arg<'_>]) {
-        let mut ctx = Ctx { dbs: &mut self.dbs, server: &mut self.server, client, reply, is_nested: false };
+    fn run(
+        &mut self,
+        client: &mut Client,
+        reply: &mut crate::resp::Reply,
+        found: Found,
+        args: &[Arg<'_>],
+        is_resumed: bool,
+    ) {
+        let mut ctx =
+            Ctx { dbs: &mut self.dbs, server: &mut self.server, client, reply, is_nested: false, is_resumed };
         ctx.call(found, args);
     }
 
@@ -123,7 +131,7 @@ impl Core {
             let args: Vec<&[u8]> = blocked.args.iter().map(Vec::as_slice).collect();
             let mut reply = std::mem::take(&mut client.reply);
             if let Ok(found) = find(&args) {
-                self.run(&mut client, &mut reply, found, &args);
+                self.run(&mut client, &mut reply, found, &args, true);
             }
             client.reply = reply;
             client.blocked = Some(blocked);

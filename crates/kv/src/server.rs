@@ -3,6 +3,7 @@
 use crate::client::{ClientId, Clients};
 use crate::command::table::table;
 use crate::keyspace::{Databases, Key};
+use crate::value::limits::CollectionLimits;
 use std::collections::{HashMap, VecDeque};
 use terrace_io::World;
 
@@ -31,6 +32,8 @@ pub struct Server {
     pub stats: Stats,
     pub command_stats: Vec<CommandStats>,
     pub started_ms: i64,
+    /// When collections leave their compact encodings.
+    pub collection_limits: CollectionLimits,
     /// Clients that wait for a key, in the order in which they are served.
     pub waiting: HashMap<(u16, Key), VecDeque<ClientId>>,
     /// Ends the server: set by `SHUTDOWN` and by signals.
@@ -46,6 +49,7 @@ impl Server {
             stats: Stats::default(),
             command_stats: vec![CommandStats::default(); table().all.len()],
             started_ms,
+            collection_limits: CollectionLimits::default(),
             waiting: HashMap::new(),
             is_stopping: false,
         }

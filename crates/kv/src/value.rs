@@ -1,12 +1,34 @@
 //! Values by type, with the encodings that `OBJECT ENCODING` names. No protocol in here.
 
+pub mod decimal;
+pub mod geohash;
+pub mod glob;
+pub mod hash;
+pub mod integer;
+pub mod intset;
+pub mod limits;
+pub mod list;
+pub mod listpack;
+pub mod ranked;
+pub mod set;
 pub mod string;
+pub mod table;
+pub mod zset;
 
+pub use hash::Hash;
+pub use list::List;
+pub use set::Set;
 pub use string::Str;
+pub use zset::Zset;
 
-/// What a key holds.
+/// What a key holds. A clone is a deep copy.
+#[derive(Clone)]
 pub enum Value {
     Str(Str),
+    List(Box<List>),
+    Set(Box<Set>),
+    Hash(Box<Hash>),
+    Zset(Box<Zset>),
 }
 
 /// The key holds a value of another type.
@@ -14,7 +36,6 @@ pub enum Value {
 pub struct WrongType;
 
 impl Value {
-    #[allow(unreachable_patterns, reason = "true while strings are the only type of value")]
     pub fn as_str(&self) -> Result<&Str, WrongType> {
         match self {
             Value::Str(text) => Ok(text),
@@ -22,7 +43,6 @@ impl Value {
         }
     }
 
-    #[allow(unreachable_patterns, reason = "true while strings are the only type of value")]
     pub fn as_str_mut(&mut self) -> Result<&mut Str, WrongType> {
         match self {
             Value::Str(text) => Ok(text),
@@ -34,6 +54,10 @@ impl Value {
     pub fn type_name(&self) -> &'static str {
         match self {
             Value::Str(_) => "string",
+            Value::List(_) => "list",
+            Value::Set(_) => "set",
+            Value::Hash(_) => "hash",
+            Value::Zset(_) => "zset",
         }
     }
 
@@ -41,6 +65,10 @@ impl Value {
     pub fn encoding(&self) -> &'static str {
         match self {
             Value::Str(text) => text.encoding(),
+            Value::List(list) => list.encoding(),
+            Value::Set(set) => set.encoding(),
+            Value::Hash(hash) => hash.encoding(),
+            Value::Zset(zset) => zset.encoding(),
         }
     }
 
@@ -48,15 +76,10 @@ impl Value {
     pub fn heap_bytes(&self) -> usize {
         match self {
             Value::Str(text) => text.heap_bytes(),
-        }
-    }
-}
-
-impl Clone for Value {
-    /// A deep copy, for `COPY`.
-    fn clone(&self) -> Value {
-        match self {
-            Value::Str(text) => Value::Str(text.clone()),
+            Value::List(list) => size_of::<List>() + list.heap_bytes(),
+            Value::Set(set) => size_of::<Set>() + set.heap_bytes(),
+            Value::Hash(hash) => size_of::<Hash>() + hash.heap_bytes(),
+            Value::Zset(zset) => size_of::<Zset>() + zset.heap_bytes(),
         }
     }
 }
@@ -64,5 +87,29 @@ impl Clone for Value {
 impl From<Str> for Value {
     fn from(text: Str) -> Value {
         Value::Str(text)
+    }
+}
+
+impl From<List> for Value {
+    fn from(list: List) -> Value {
+        Value::List(Box::new(list))
+    }
+}
+
+impl From<Set> for Value {
+    fn from(set: Set) -> Value {
+        Value::Set(Box::new(set))
+    }
+}
+
+impl From<Hash> for Value {
+    fn from(hash: Hash) -> Value {
+        Value::Hash(Box::new(hash))
+    }
+}
+
+impl From<Zset> for Value {
+    fn from(zset: Zset) -> Value {
+        Value::Zset(Box::new(zset))
     }
 }

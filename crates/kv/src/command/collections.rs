@@ -5,6 +5,7 @@
 use super::{Arg, CommandError, Ctx, args};
 use crate::keyspace::{Class, Keyspace};
 use crate::resp::Reply;
+use crate::value::Value;
 use crate::value::decimal::format_g17;
 use crate::value::glob;
 use crate::value::hash::Hash;
@@ -13,7 +14,6 @@ use crate::value::list::List;
 use crate::value::listpack::Element;
 use crate::value::set::Set;
 use crate::value::zset::Zset;
-use crate::value::Value;
 
 pub const NOT_POSITIVE: &str = "ERR value is out of range, must be positive";
 pub const NUMKEYS: &str = "ERR numkeys should be greater than 0";
@@ -57,12 +57,6 @@ macro_rules! typed {
             }
             $write(db, key)?.ok_or(CommandError::WrongType)
         }
-
-        impl From<$variant> for Value {
-            fn from(collection: $variant) -> Value {
-                Value::$variant(Box::new(collection))
-            }
-        }
     };
 }
 
@@ -70,7 +64,6 @@ typed!(List, read_list, peek_list, write_list, list_or_new);
 typed!(Set, read_set, peek_set, write_set, set_or_new);
 typed!(Hash, read_hash, peek_hash, write_hash, hash_or_new);
 typed!(Zset, read_zset, peek_zset, write_zset, zset_or_new);
-
 
 /// Records that something was taken out of a collection, and removes the key if nothing is left.
 pub fn removed_from(db: &mut Keyspace, key: &[u8], class: Class, event: &'static str, is_empty: bool) {
@@ -220,7 +213,8 @@ impl<'a> Scan<'a> {
             match option {
                 [name, value] if args::is(name, "COUNT") => {
                     let count = args::int(value)?;
-                    scan.count = usize::try_from(count).ok().filter(|&count| count > 0).ok_or(CommandError::Syntax)?;
+                    scan.count =
+                        usize::try_from(count).ok().filter(|&count| count > 0).ok_or(CommandError::Syntax)?;
                 }
                 [name, value] if args::is(name, "MATCH") => {
                     scan.pattern = Some(value).filter(|pattern| **pattern != b"*").copied();
@@ -232,8 +226,7 @@ impl<'a> Scan<'a> {
     }
 
     pub fn matches(&self, element: Element<'_>) -> bool {
-        self.pattern
-            .is_none_or(|pattern| glob::matches(pattern, element.bytes(&mut itoa::Buffer::new())))
+        self.pattern.is_none_or(|pattern| glob::matches(pattern, element.bytes(&mut itoa::Buffer::new())))
     }
 
     /// Writes the reply of a scan that ended.

@@ -26,23 +26,75 @@ const fn row(row: Row, since: &'static str, complexity: &'static str, summary: &
 }
 
 pub const ROWS: &[Row] = &[
-    row(Row::new("geoadd", -5, ADD, Keys::one(Access::ReadWrite), geoadd), "3.2.0", "O(log(N)) for each member", "Adds positions."),
-    row(Row::new("geopos", -2, READ, ONE_READ, geopos), "3.2.0", "O(1) for each member", "Returns the positions of members."),
-    row(Row::new("geohash", -2, READ, ONE_READ, geohash), "3.2.0", "O(1) for each member", "Returns the geohashes of members."),
-    row(Row::new("geodist", -4, READ, ONE_READ, geodist), "3.2.0", "O(1)", "Returns the distance between two members."),
-    row(Row::new("geosearch", -7, READ, ONE_READ, geo_search::geosearch), "6.2.0", SEARCH, "Returns the members inside a circle or a box."),
-    row(Row::new("geosearchstore", -8, ADD, INTO, geo_search::geosearchstore), "6.2.0", SEARCH, "Stores the members inside a circle or a box."),
-    row(Row::new("georadius", -6, STORE, MAYBE_INTO, geo_search::georadius), "3.2.0", SEARCH, "Returns or stores the members inside a circle around a position."),
-    row(Row::new("georadius_ro", -6, READ, ONE_READ, geo_search::georadius_ro), "3.2.10", SEARCH, "Returns the members inside a circle around a position."),
-    row(Row::new("georadiusbymember", -5, STORE, MAYBE_INTO, geo_search::georadiusbymember), "3.2.0", SEARCH, "Returns or stores the members inside a circle around a member."),
-    row(Row::new("georadiusbymember_ro", -5, READ, ONE_READ, geo_search::georadiusbymember_ro), "3.2.10", SEARCH, "Returns the members inside a circle around a member."),
+    row(
+        Row::new("geoadd", -5, ADD, Keys::one(Access::ReadWrite), geoadd),
+        "3.2.0",
+        "O(log(N)) for each member",
+        "Adds positions.",
+    ),
+    row(
+        Row::new("geopos", -2, READ, ONE_READ, geopos),
+        "3.2.0",
+        "O(1) for each member",
+        "Returns the positions of members.",
+    ),
+    row(
+        Row::new("geohash", -2, READ, ONE_READ, geohash),
+        "3.2.0",
+        "O(1) for each member",
+        "Returns the geohashes of members.",
+    ),
+    row(
+        Row::new("geodist", -4, READ, ONE_READ, geodist),
+        "3.2.0",
+        "O(1)",
+        "Returns the distance between two members.",
+    ),
+    row(
+        Row::new("geosearch", -7, READ, ONE_READ, geo_search::geosearch),
+        "6.2.0",
+        SEARCH,
+        "Returns the members inside a circle or a box.",
+    ),
+    row(
+        Row::new("geosearchstore", -8, ADD, INTO, geo_search::geosearchstore),
+        "6.2.0",
+        SEARCH,
+        "Stores the members inside a circle or a box.",
+    ),
+    row(
+        Row::new("georadius", -6, STORE, MAYBE_INTO, geo_search::georadius),
+        "3.2.0",
+        SEARCH,
+        "Returns or stores the members inside a circle around a position.",
+    ),
+    row(
+        Row::new("georadius_ro", -6, READ, ONE_READ, geo_search::georadius_ro),
+        "3.2.10",
+        SEARCH,
+        "Returns the members inside a circle around a position.",
+    ),
+    row(
+        Row::new("georadiusbymember", -5, STORE, MAYBE_INTO, geo_search::georadiusbymember),
+        "3.2.0",
+        SEARCH,
+        "Returns or stores the members inside a circle around a member.",
+    ),
+    row(
+        Row::new("georadiusbymember_ro", -5, READ, ONE_READ, geo_search::georadiusbymember_ro),
+        "3.2.10",
+        SEARCH,
+        "Returns the members inside a circle around a member.",
+    ),
 ];
 
 /// Meters in a unit.
 pub fn unit(arg: Arg<'_>) -> Result<f64, CommandError> {
     let units = [("m", 1.0), ("km", 1000.0), ("ft", 0.3048), ("mi", 1609.34)];
     let found = units.iter().find(|(name, _)| args::is(arg, name));
-    found.map(|&(_, meters)| meters).ok_or(CommandError::of("ERR unsupported unit provided. please use M, KM, FT, MI"))
+    found
+        .map(|&(_, meters)| meters)
+        .ok_or(CommandError::of("ERR unsupported unit provided. please use M, KM, FT, MI"))
 }
 
 pub fn position(longitude: Arg<'_>, latitude: Arg<'_>) -> Result<Position, CommandError> {
@@ -75,7 +127,8 @@ pub fn coordinates(reply: &mut Reply, position: Position) {
 }
 
 fn geoadd(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
-    let options = args[2..].iter().take_while(|arg| ["NX", "XX", "CH"].iter().any(|word| args::is(arg, word))).count();
+    let options =
+        args[2..].iter().take_while(|arg| ["NX", "XX", "CH"].iter().any(|word| args::is(arg, word))).count();
     let (options, triples) = args[2..].split_at(options);
     let has = |word: &str| options.iter().any(|arg| args::is(arg, word));
     if !triples.len().is_multiple_of(3) || (has("NX") && has("XX")) {

@@ -64,8 +64,7 @@ fn rectangle(width: Arg<'_>, height: Arg<'_>, unit: Arg<'_>) -> Result<(Shape, f
 /// The position of a member; `None` if there is no sorted set, which is an empty result and not an error.
 fn member_position(zset: Option<&Zset>, member: Arg<'_>) -> Result<Option<Position>, CommandError> {
     let Some(zset) = zset else { return Ok(None) };
-    let score =
-        zset.score(member).ok_or(CommandError::of("ERR could not decode requested zset member"))?;
+    let score = zset.score(member).ok_or(CommandError::of("ERR could not decode requested zset member"))?;
     Ok(Some(geohash::position_of(score)))
 }
 
@@ -261,7 +260,9 @@ fn search(
         store(db, target, result, Class::Zset, event);
         return Ok(());
     }
-    let extras = usize::from(request.with_distance) + usize::from(request.with_hash) + usize::from(request.with_position);
+    let extras = usize::from(request.with_distance)
+        + usize::from(request.with_hash)
+        + usize::from(request.with_position);
     reply.array(hits.len());
     for hit in &hits {
         if extras > 0 {

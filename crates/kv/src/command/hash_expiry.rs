@@ -2,8 +2,8 @@
 //!
 //! Each command replies a number for each field: -2 if there is no such field, and what its documentation says otherwise.
 
-use super::hashes::{live, live_mut};
 use super::collections::removed_from;
+use super::hashes::{live, live_mut};
 use super::table::{Access, Flags, Group, Keys, Row, flags};
 use super::{Arg, CommandError, Ctx, Done, args};
 use crate::keyspace::Class;
@@ -21,12 +21,24 @@ const fn row(row: Row, summary: &'static str) -> Row {
 pub const ROWS: &[Row] = &[
     row(Row::new("hexpire", -6, SET, ONE, hexpire), "Sets the time to live of fields in seconds."),
     row(Row::new("hpexpire", -6, SET, ONE, hpexpire), "Sets the time to live of fields in milliseconds."),
-    row(Row::new("hexpireat", -6, SET, ONE, hexpireat), "Sets when fields expire, in seconds since the epoch."),
-    row(Row::new("hpexpireat", -6, SET, ONE, hpexpireat), "Sets when fields expire, in milliseconds since the epoch."),
+    row(
+        Row::new("hexpireat", -6, SET, ONE, hexpireat),
+        "Sets when fields expire, in seconds since the epoch.",
+    ),
+    row(
+        Row::new("hpexpireat", -6, SET, ONE, hpexpireat),
+        "Sets when fields expire, in milliseconds since the epoch.",
+    ),
     row(Row::new("httl", -5, READ, ONE_READ, httl), "Returns the time to live of fields in seconds."),
     row(Row::new("hpttl", -5, READ, ONE_READ, hpttl), "Returns the time to live of fields in milliseconds."),
-    row(Row::new("hexpiretime", -5, READ, ONE_READ, hexpiretime), "Returns when fields expire, in seconds since the epoch."),
-    row(Row::new("hpexpiretime", -5, READ, ONE_READ, hpexpiretime), "Returns when fields expire, in milliseconds since the epoch."),
+    row(
+        Row::new("hexpiretime", -5, READ, ONE_READ, hexpiretime),
+        "Returns when fields expire, in seconds since the epoch.",
+    ),
+    row(
+        Row::new("hpexpiretime", -5, READ, ONE_READ, hpexpiretime),
+        "Returns when fields expire, in milliseconds since the epoch.",
+    ),
     row(Row::new("hpersist", -5, CLEAR, ONE, hpersist), "Makes fields stay until they are removed."),
 ];
 
@@ -57,7 +69,9 @@ enum Condition {
 fn fields<'a, 'b>(args: &'b [Arg<'a>]) -> Result<&'b [Arg<'a>], CommandError> {
     let [word, count, fields @ ..] = args else { return Err(CommandError::Syntax) };
     if !args::is(word, "FIELDS") {
-        return Err(CommandError::of("ERR Mandatory argument FIELDS is missing or not at the right position"));
+        return Err(CommandError::of(
+            "ERR Mandatory argument FIELDS is missing or not at the right position",
+        ));
     }
     let count = args::int_within(count, 1, i64::MAX, "ERR Parameter `numFields` should be greater than 0")?;
     if count != fields.len() as i64 {
@@ -159,7 +173,9 @@ fn times(ctx: &mut Ctx<'_>, args: &[Arg<'_>], time: fn(i64, i64) -> i64) -> Done
     reply.array(fields.len());
     for field in fields {
         reply.int(match hash {
-            Some(hash) if hash.contains(field) => hash.expiry_of(field).map_or(STAYS, |at_ms| time(at_ms, now_ms)),
+            Some(hash) if hash.contains(field) => {
+                hash.expiry_of(field).map_or(STAYS, |at_ms| time(at_ms, now_ms))
+            }
             _ => ABSENT,
         });
     }

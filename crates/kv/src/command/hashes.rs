@@ -23,21 +23,76 @@ const fn row(row: Row, since: &'static str, complexity: &'static str, summary: &
 
 pub const ROWS: &[Row] = &[
     row(Row::new("hset", -4, ADD_FAST, ONE, hset), "2.0.0", "O(1) for each field", "Sets fields of a hash."),
-    row(Row::new("hmset", -4, ADD_FAST, ONE, hmset), "2.0.0", "O(1) for each field", "Sets fields of a hash; the old form of HSET."),
+    row(
+        Row::new("hmset", -4, ADD_FAST, ONE, hmset),
+        "2.0.0",
+        "O(1) for each field",
+        "Sets fields of a hash; the old form of HSET.",
+    ),
     row(Row::new("hsetnx", 4, ADD_FAST, ONE, hsetnx), "2.0.0", "O(1)", "Sets a field that doesn't exist."),
     row(Row::new("hget", 3, READ_FAST, ONE_READ, hget), "2.0.0", "O(1)", "Returns the value of a field."),
-    row(Row::new("hmget", -3, READ_FAST, ONE_READ, hmget), "2.0.0", "O(N) of the fields given", "Returns the values of several fields."),
+    row(
+        Row::new("hmget", -3, READ_FAST, ONE_READ, hmget),
+        "2.0.0",
+        "O(N) of the fields given",
+        "Returns the values of several fields.",
+    ),
     row(Row::new("hdel", -3, TAKE_FAST, ONE, hdel), "2.0.0", "O(N) of the fields given", "Removes fields."),
     row(Row::new("hlen", 2, READ_FAST, ONE_READ, hlen), "2.0.0", "O(1)", "Returns the number of fields."),
-    row(Row::new("hstrlen", 3, READ_FAST, ONE_READ, hstrlen), "3.2.0", "O(1)", "Returns the length of a field's value."),
-    row(Row::new("hexists", 3, READ_FAST, ONE_READ, hexists), "2.0.0", "O(1)", "Returns whether a field exists."),
-    row(Row::new("hkeys", 2, READ, ONE_READ, hkeys), "2.0.0", "O(N) of the size of the hash", "Returns all fields."),
-    row(Row::new("hvals", 2, READ, ONE_READ, hvals), "2.0.0", "O(N) of the size of the hash", "Returns all values."),
-    row(Row::new("hgetall", 2, READ, ONE_READ, hgetall), "2.0.0", "O(N) of the size of the hash", "Returns all fields with their values."),
-    row(Row::new("hincrby", 4, ADD_FAST, ONE, hincrby), "2.0.0", "O(1)", "Adds an integer to a field's value."),
-    row(Row::new("hincrbyfloat", 4, ADD_FAST, ONE, hincrbyfloat), "2.6.0", "O(1)", "Adds a number to a field's value."),
-    row(Row::new("hrandfield", -2, READ, ONE_READ, hrandfield), "6.2.0", "O(N) of the fields returned", "Returns random fields."),
-    row(Row::new("hscan", -3, READ, ONE_READ, hscan), "2.8.0", "O(1) for each call", "Iterates over the fields of a hash."),
+    row(
+        Row::new("hstrlen", 3, READ_FAST, ONE_READ, hstrlen),
+        "3.2.0",
+        "O(1)",
+        "Returns the length of a field's value.",
+    ),
+    row(
+        Row::new("hexists", 3, READ_FAST, ONE_READ, hexists),
+        "2.0.0",
+        "O(1)",
+        "Returns whether a field exists.",
+    ),
+    row(
+        Row::new("hkeys", 2, READ, ONE_READ, hkeys),
+        "2.0.0",
+        "O(N) of the size of the hash",
+        "Returns all fields.",
+    ),
+    row(
+        Row::new("hvals", 2, READ, ONE_READ, hvals),
+        "2.0.0",
+        "O(N) of the size of the hash",
+        "Returns all values.",
+    ),
+    row(
+        Row::new("hgetall", 2, READ, ONE_READ, hgetall),
+        "2.0.0",
+        "O(N) of the size of the hash",
+        "Returns all fields with their values.",
+    ),
+    row(
+        Row::new("hincrby", 4, ADD_FAST, ONE, hincrby),
+        "2.0.0",
+        "O(1)",
+        "Adds an integer to a field's value.",
+    ),
+    row(
+        Row::new("hincrbyfloat", 4, ADD_FAST, ONE, hincrbyfloat),
+        "2.6.0",
+        "O(1)",
+        "Adds a number to a field's value.",
+    ),
+    row(
+        Row::new("hrandfield", -2, READ, ONE_READ, hrandfield),
+        "6.2.0",
+        "O(N) of the fields returned",
+        "Returns random fields.",
+    ),
+    row(
+        Row::new("hscan", -3, READ, ONE_READ, hscan),
+        "2.8.0",
+        "O(1) for each call",
+        "Iterates over the fields of a hash.",
+    ),
 ];
 
 /// Removes the fields of a hash whose time has come. Does nothing if the key holds no hash.
@@ -224,10 +279,11 @@ fn hincrbyfloat(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
     }
     let limits = ctx.limits();
     let (db, reply) = ctx.split();
-    let old = live_mut(db, args[1])?.and_then(|hash| hash.get(args[2])).map_or(b"0".to_vec(), Element::to_vec);
+    let old =
+        live_mut(db, args[1])?.and_then(|hash| hash.get(args[2])).map_or(b"0".to_vec(), Element::to_vec);
     args::parse_float(&old).ok_or(CommandError::of("ERR hash value is not a float"))?;
-    let sum = add_decimals(&old, args[3])
-        .ok_or(CommandError::of("ERR increment would produce NaN or Infinity"))?;
+    let sum =
+        add_decimals(&old, args[3]).ok_or(CommandError::of("ERR increment would produce NaN or Infinity"))?;
     hash_or_new(db, args[1])?.update(args[2], sum.as_bytes(), &limits);
     reply.bulk(sum.as_bytes());
     db.changed(args[1], Class::Hash, "hincrbyfloat");

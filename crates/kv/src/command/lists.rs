@@ -1,6 +1,8 @@
 //! Lists, blocking commands included.
 
-use super::collections::{self, at_least, counted_keys, index_range, list_or_new, read_list, removed_from, write_list};
+use super::collections::{
+    self, at_least, counted_keys, index_range, list_or_new, read_list, removed_from, write_list,
+};
 use super::table::{Access, Flags, Group, Keys, Row, flags};
 use super::{Arg, CommandError, Ctx, Done, args};
 use crate::keyspace::{Class, Keyspace};
@@ -23,28 +25,138 @@ const fn row(row: Row, since: &'static str, complexity: &'static str, summary: &
 }
 
 pub const ROWS: &[Row] = &[
-    row(Row::new("lpush", -3, ADD_FAST, ONE, lpush), "1.0.0", "O(1) for each element", "Adds elements at the left end of a list."),
-    row(Row::new("rpush", -3, ADD_FAST, ONE, rpush), "1.0.0", "O(1) for each element", "Adds elements at the right end of a list."),
-    row(Row::new("lpushx", -3, ADD_FAST, ONE, lpushx), "2.2.0", "O(1) for each element", "Adds elements at the left end of a list that exists."),
-    row(Row::new("rpushx", -3, ADD_FAST, ONE, rpushx), "2.2.0", "O(1) for each element", "Adds elements at the right end of a list that exists."),
-    row(Row::new("linsert", 5, ADD, ONE, linsert), "2.2.0", "O(N) of the elements before the pivot", "Inserts an element before or after another."),
-    row(Row::new("llen", 2, READ_FAST, Keys::one(Access::Read), llen), "1.0.0", "O(1)", "Returns the length of a list."),
-    row(Row::new("lindex", 3, READ, Keys::one(Access::Read), lindex), "1.0.0", "O(N) of the elements before the index", "Returns the element at an index."),
-    row(Row::new("lset", 4, ADD, ONE, lset), "1.0.0", "O(N) of the length of the list", "Replaces the element at an index."),
-    row(Row::new("lpop", -2, TAKE_FAST, ONE, lpop), "1.0.0", "O(N) of the elements returned", "Removes elements at the left end and returns them."),
-    row(Row::new("rpop", -2, TAKE_FAST, ONE, rpop), "1.0.0", "O(N) of the elements returned", "Removes elements at the right end and returns them."),
-    row(Row::new("lrange", 4, READ, Keys::one(Access::Read), lrange), "1.0.0", "O(S+N) of the start and the elements returned", "Returns a range of elements."),
-    row(Row::new("ltrim", 4, TAKE, ONE, ltrim), "1.0.0", "O(N) of the elements removed", "Removes the elements outside of a range."),
-    row(Row::new("lrem", 4, TAKE, ONE, lrem), "1.0.0", "O(N) of the length of the list", "Removes elements that equal a value."),
-    row(Row::new("lpos", -3, READ, Keys::one(Access::Read), lpos), "6.0.6", "O(N) of the length of the list", "Returns the indices of elements that equal a value."),
-    row(Row::new("rpoplpush", 3, ADD, TWO, rpoplpush), "1.2.0", "O(1)", "Moves the rightmost element to the left end of another list."),
-    row(Row::new("lmove", 5, ADD, TWO, lmove), "6.2.0", "O(1)", "Moves an element from an end of a list to an end of another."),
-    row(Row::new("lmpop", -4, TAKE, Keys::Counted { number: 1, access: Access::ReadWrite }, lmpop), "7.0.0", "O(N+M) of the keys and the elements returned", "Removes elements from the first list that has any."),
-    row(Row::new("blpop", -3, WAIT, ALL_BUT_LAST, blpop), "2.0.0", "O(N) of the keys", "Removes the leftmost element of the first list that has any, or waits for one."),
-    row(Row::new("brpop", -3, WAIT, ALL_BUT_LAST, brpop), "2.0.0", "O(N) of the keys", "Removes the rightmost element of the first list that has any, or waits for one."),
-    row(Row::new("brpoplpush", 4, WAIT_ADD, TWO, brpoplpush), "2.2.0", "O(1)", "Moves the rightmost element to the left end of another list, or waits for one."),
-    row(Row::new("blmove", 6, WAIT_ADD, TWO, blmove), "6.2.0", "O(1)", "Moves an element to an end of another list, or waits for one."),
-    row(Row::new("blmpop", -5, WAIT, Keys::Counted { number: 2, access: Access::ReadWrite }, blmpop), "7.0.0", "O(N+M) of the keys and the elements returned", "Removes elements from the first list that has any, or waits for one."),
+    row(
+        Row::new("lpush", -3, ADD_FAST, ONE, lpush),
+        "1.0.0",
+        "O(1) for each element",
+        "Adds elements at the left end of a list.",
+    ),
+    row(
+        Row::new("rpush", -3, ADD_FAST, ONE, rpush),
+        "1.0.0",
+        "O(1) for each element",
+        "Adds elements at the right end of a list.",
+    ),
+    row(
+        Row::new("lpushx", -3, ADD_FAST, ONE, lpushx),
+        "2.2.0",
+        "O(1) for each element",
+        "Adds elements at the left end of a list that exists.",
+    ),
+    row(
+        Row::new("rpushx", -3, ADD_FAST, ONE, rpushx),
+        "2.2.0",
+        "O(1) for each element",
+        "Adds elements at the right end of a list that exists.",
+    ),
+    row(
+        Row::new("linsert", 5, ADD, ONE, linsert),
+        "2.2.0",
+        "O(N) of the elements before the pivot",
+        "Inserts an element before or after another.",
+    ),
+    row(
+        Row::new("llen", 2, READ_FAST, Keys::one(Access::Read), llen),
+        "1.0.0",
+        "O(1)",
+        "Returns the length of a list.",
+    ),
+    row(
+        Row::new("lindex", 3, READ, Keys::one(Access::Read), lindex),
+        "1.0.0",
+        "O(N) of the elements before the index",
+        "Returns the element at an index.",
+    ),
+    row(
+        Row::new("lset", 4, ADD, ONE, lset),
+        "1.0.0",
+        "O(N) of the length of the list",
+        "Replaces the element at an index.",
+    ),
+    row(
+        Row::new("lpop", -2, TAKE_FAST, ONE, lpop),
+        "1.0.0",
+        "O(N) of the elements returned",
+        "Removes elements at the left end and returns them.",
+    ),
+    row(
+        Row::new("rpop", -2, TAKE_FAST, ONE, rpop),
+        "1.0.0",
+        "O(N) of the elements returned",
+        "Removes elements at the right end and returns them.",
+    ),
+    row(
+        Row::new("lrange", 4, READ, Keys::one(Access::Read), lrange),
+        "1.0.0",
+        "O(S+N) of the start and the elements returned",
+        "Returns a range of elements.",
+    ),
+    row(
+        Row::new("ltrim", 4, TAKE, ONE, ltrim),
+        "1.0.0",
+        "O(N) of the elements removed",
+        "Removes the elements outside of a range.",
+    ),
+    row(
+        Row::new("lrem", 4, TAKE, ONE, lrem),
+        "1.0.0",
+        "O(N) of the length of the list",
+        "Removes elements that equal a value.",
+    ),
+    row(
+        Row::new("lpos", -3, READ, Keys::one(Access::Read), lpos),
+        "6.0.6",
+        "O(N) of the length of the list",
+        "Returns the indices of elements that equal a value.",
+    ),
+    row(
+        Row::new("rpoplpush", 3, ADD, TWO, rpoplpush),
+        "1.2.0",
+        "O(1)",
+        "Moves the rightmost element to the left end of another list.",
+    ),
+    row(
+        Row::new("lmove", 5, ADD, TWO, lmove),
+        "6.2.0",
+        "O(1)",
+        "Moves an element from an end of a list to an end of another.",
+    ),
+    row(
+        Row::new("lmpop", -4, TAKE, Keys::Counted { number: 1, access: Access::ReadWrite }, lmpop),
+        "7.0.0",
+        "O(N+M) of the keys and the elements returned",
+        "Removes elements from the first list that has any.",
+    ),
+    row(
+        Row::new("blpop", -3, WAIT, ALL_BUT_LAST, blpop),
+        "2.0.0",
+        "O(N) of the keys",
+        "Removes the leftmost element of the first list that has any, or waits for one.",
+    ),
+    row(
+        Row::new("brpop", -3, WAIT, ALL_BUT_LAST, brpop),
+        "2.0.0",
+        "O(N) of the keys",
+        "Removes the rightmost element of the first list that has any, or waits for one.",
+    ),
+    row(
+        Row::new("brpoplpush", 4, WAIT_ADD, TWO, brpoplpush),
+        "2.2.0",
+        "O(1)",
+        "Moves the rightmost element to the left end of another list, or waits for one.",
+    ),
+    row(
+        Row::new("blmove", 6, WAIT_ADD, TWO, blmove),
+        "6.2.0",
+        "O(1)",
+        "Moves an element to an end of another list, or waits for one.",
+    ),
+    row(
+        Row::new("blmpop", -5, WAIT, Keys::Counted { number: 2, access: Access::ReadWrite }, blmpop),
+        "7.0.0",
+        "O(N+M) of the keys and the elements returned",
+        "Removes elements from the first list that has any, or waits for one.",
+    ),
 ];
 
 fn push_event(end: End) -> &'static str {
@@ -242,7 +354,8 @@ fn lrem(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
         return Ok(());
     };
     let from = if count < 0 { End::Right } else { End::Left };
-    let removed = list.remove_equal(args[3], from, usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX));
+    let removed =
+        list.remove_equal(args[3], from, usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX));
     reply.int(removed as i64);
     let is_empty = list.is_empty();
     if removed > 0 {
@@ -291,7 +404,8 @@ fn lpos(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
         equal.map(|(index, _)| index).skip(skipped).take(wanted).collect()
     } else {
         let last = list.len() - 1;
-        let equal = list.iter().rev().enumerate().take(compared_max).filter(|(_, element)| element.is(args[2]));
+        let equal =
+            list.iter().rev().enumerate().take(compared_max).filter(|(_, element)| element.is(args[2]));
         equal.map(|(index, _)| last - index).skip(skipped).take(wanted).collect()
     };
     match count {
@@ -324,7 +438,13 @@ fn move_or_null(ctx: &mut Ctx<'_>, source: Arg<'_>, target: Arg<'_>, from: End, 
 }
 
 /// Moves an element and replies it. Returns whether the source has one.
-fn move_element(ctx: &mut Ctx<'_>, source: Arg<'_>, target: Arg<'_>, from: End, to: End) -> Result<bool, CommandError> {
+fn move_element(
+    ctx: &mut Ctx<'_>,
+    source: Arg<'_>,
+    target: Arg<'_>,
+    from: End,
+    to: End,
+) -> Result<bool, CommandError> {
     let limits = ctx.limits();
     let (db, reply) = ctx.split();
     if write_list(db, source)?.is_none() {

@@ -28,22 +28,103 @@ const fn row(row: Row, since: &'static str, complexity: &'static str, summary: &
 
 pub const ROWS: &[Row] = &[
     row(Row::new("sadd", -3, ADD_FAST, ONE, sadd), "1.0.0", "O(1) for each member", "Adds members to a set."),
-    row(Row::new("srem", -3, TAKE_FAST, ONE, srem), "1.0.0", "O(N) of the members given", "Removes members from a set."),
-    row(Row::new("smove", 4, TAKE_FAST, Keys::At { first: 1, last: 2, step: 1, access: Access::ReadWrite }, smove), "1.0.0", "O(1)", "Moves a member to another set."),
-    row(Row::new("sismember", 3, READ_FAST, ONE_READ, sismember), "1.0.0", "O(1)", "Returns whether a set has a member."),
-    row(Row::new("smismember", -3, READ_FAST, ONE_READ, smismember), "6.2.0", "O(N) of the members given", "Returns for each of several members whether a set has it."),
+    row(
+        Row::new("srem", -3, TAKE_FAST, ONE, srem),
+        "1.0.0",
+        "O(N) of the members given",
+        "Removes members from a set.",
+    ),
+    row(
+        Row::new(
+            "smove",
+            4,
+            TAKE_FAST,
+            Keys::At { first: 1, last: 2, step: 1, access: Access::ReadWrite },
+            smove,
+        ),
+        "1.0.0",
+        "O(1)",
+        "Moves a member to another set.",
+    ),
+    row(
+        Row::new("sismember", 3, READ_FAST, ONE_READ, sismember),
+        "1.0.0",
+        "O(1)",
+        "Returns whether a set has a member.",
+    ),
+    row(
+        Row::new("smismember", -3, READ_FAST, ONE_READ, smismember),
+        "6.2.0",
+        "O(N) of the members given",
+        "Returns for each of several members whether a set has it.",
+    ),
     row(Row::new("scard", 2, READ_FAST, ONE_READ, scard), "1.0.0", "O(1)", "Returns the number of members."),
-    row(Row::new("spop", -2, TAKE_FAST, ONE, spop), "1.0.0", "O(N) of the members returned", "Removes random members and returns them."),
-    row(Row::new("srandmember", -2, READ, ONE_READ, srandmember), "1.0.0", "O(N) of the members returned", "Returns random members."),
-    row(Row::new("smembers", 2, READ, ONE_READ, smembers), "1.0.0", "O(N) of the size of the set", "Returns all members."),
-    row(Row::new("sinter", -2, READ, Keys::all(Access::Read), sinter), "1.0.0", "O(N*M) of the smallest set and the number of sets", "Returns the intersection of sets."),
-    row(Row::new("sintercard", -3, READ, Keys::Counted { number: 1, access: Access::Read }, sintercard), "7.0.0", "O(N*M) of the smallest set and the number of sets", "Returns the size of the intersection of sets."),
-    row(Row::new("sinterstore", -3, ADD, INTO, sinterstore), "1.0.0", "O(N*M) of the smallest set and the number of sets", "Stores the intersection of sets."),
-    row(Row::new("sunion", -2, READ, Keys::all(Access::Read), sunion), "1.0.0", "O(N) of all members", "Returns the union of sets."),
-    row(Row::new("sunionstore", -3, ADD, INTO, sunionstore), "1.0.0", "O(N) of all members", "Stores the union of sets."),
-    row(Row::new("sdiff", -2, READ, Keys::all(Access::Read), sdiff), "1.0.0", "O(N) of all members", "Returns the members of the first set that no other set has."),
-    row(Row::new("sdiffstore", -3, ADD, INTO, sdiffstore), "1.0.0", "O(N) of all members", "Stores the members of the first set that no other set has."),
-    row(Row::new("sscan", -3, READ, ONE_READ, sscan), "2.8.0", "O(1) for each call", "Iterates over the members of a set."),
+    row(
+        Row::new("spop", -2, TAKE_FAST, ONE, spop),
+        "1.0.0",
+        "O(N) of the members returned",
+        "Removes random members and returns them.",
+    ),
+    row(
+        Row::new("srandmember", -2, READ, ONE_READ, srandmember),
+        "1.0.0",
+        "O(N) of the members returned",
+        "Returns random members.",
+    ),
+    row(
+        Row::new("smembers", 2, READ, ONE_READ, smembers),
+        "1.0.0",
+        "O(N) of the size of the set",
+        "Returns all members.",
+    ),
+    row(
+        Row::new("sinter", -2, READ, Keys::all(Access::Read), sinter),
+        "1.0.0",
+        "O(N*M) of the smallest set and the number of sets",
+        "Returns the intersection of sets.",
+    ),
+    row(
+        Row::new("sintercard", -3, READ, Keys::Counted { number: 1, access: Access::Read }, sintercard),
+        "7.0.0",
+        "O(N*M) of the smallest set and the number of sets",
+        "Returns the size of the intersection of sets.",
+    ),
+    row(
+        Row::new("sinterstore", -3, ADD, INTO, sinterstore),
+        "1.0.0",
+        "O(N*M) of the smallest set and the number of sets",
+        "Stores the intersection of sets.",
+    ),
+    row(
+        Row::new("sunion", -2, READ, Keys::all(Access::Read), sunion),
+        "1.0.0",
+        "O(N) of all members",
+        "Returns the union of sets.",
+    ),
+    row(
+        Row::new("sunionstore", -3, ADD, INTO, sunionstore),
+        "1.0.0",
+        "O(N) of all members",
+        "Stores the union of sets.",
+    ),
+    row(
+        Row::new("sdiff", -2, READ, Keys::all(Access::Read), sdiff),
+        "1.0.0",
+        "O(N) of all members",
+        "Returns the members of the first set that no other set has.",
+    ),
+    row(
+        Row::new("sdiffstore", -3, ADD, INTO, sdiffstore),
+        "1.0.0",
+        "O(N) of all members",
+        "Stores the members of the first set that no other set has.",
+    ),
+    row(
+        Row::new("sscan", -3, READ, ONE_READ, sscan),
+        "2.8.0",
+        "O(1) for each call",
+        "Iterates over the members of a set.",
+    ),
 ];
 
 fn sadd(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
@@ -328,7 +409,9 @@ pub fn card_options<'a, 'b>(args: &'b [Arg<'a>]) -> Result<(&'b [Arg<'a>], usize
     let mut limit = 0;
     for option in options.chunks(2) {
         match option {
-            [name, value] if args::is(name, "LIMIT") => limit = at_least(value, 0, "ERR LIMIT can't be negative")?,
+            [name, value] if args::is(name, "LIMIT") => {
+                limit = at_least(value, 0, "ERR LIMIT can't be negative")?
+            }
             _ => return Err(CommandError::Syntax),
         }
     }

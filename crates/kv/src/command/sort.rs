@@ -23,10 +23,20 @@ const SORT_KEYS: Keys = Keys::Function(|args| {
 
 pub const ROWS: &[Row] = &[
     Row::new("sort", -2, flags(&[Flags::WRITE, Flags::DENYOOM, Flags::MOVABLE_KEYS]), SORT_KEYS, sort)
-        .doc(Group::Generic, "1.0.0", COMPLEXITY, "Returns or stores the elements of a list, set or sorted set in order.")
+        .doc(
+            Group::Generic,
+            "1.0.0",
+            COMPLEXITY,
+            "Returns or stores the elements of a list, set or sorted set in order.",
+        )
         .acl(super::Acl::SET.with(super::Acl::SORTEDSET).with(super::Acl::LIST).with(super::Acl::DANGEROUS)),
     Row::new("sort_ro", -2, flags(&[Flags::READONLY, Flags::MOVABLE_KEYS]), Keys::one(Access::Read), sort_ro)
-        .doc(Group::Generic, "7.0.0", COMPLEXITY, "Returns the elements of a list, set or sorted set in order.")
+        .doc(
+            Group::Generic,
+            "7.0.0",
+            COMPLEXITY,
+            "Returns the elements of a list, set or sorted set in order.",
+        )
         .acl(super::Acl::SET.with(super::Acl::SORTEDSET).with(super::Acl::LIST).with(super::Acl::DANGEROUS)),
 ];
 
@@ -43,8 +53,15 @@ struct Request<'a> {
 
 impl<'a> Request<'a> {
     fn parse(options: &[Arg<'a>], may_store: bool) -> Result<Request<'a>, CommandError> {
-        let mut request =
-            Request { by: None, get: Vec::new(), offset: 0, count: -1, descending: false, alpha: false, target: None };
+        let mut request = Request {
+            by: None,
+            get: Vec::new(),
+            offset: 0,
+            count: -1,
+            descending: false,
+            alpha: false,
+            target: None,
+        };
         let mut at = 0;
         while let Some(&word) = options.get(at) {
             match &options[at + 1..] {
@@ -131,7 +148,9 @@ fn elements(db: &mut Keyspace, key: &[u8]) -> Result<(Vec<Vec<u8>>, bool, bool),
         None => (Vec::new(), false, false),
         Some(Value::List(list)) => (list.iter().map(Element::to_vec).collect(), false, false),
         Some(Value::Set(set)) => (set.iter().map(Element::to_vec).collect(), true, false),
-        Some(Value::Zset(zset)) => (zset.iter_from(0).map(|(member, _)| member.to_vec()).collect(), false, true),
+        Some(Value::Zset(zset)) => {
+            (zset.iter_from(0).map(|(member, _)| member.to_vec()).collect(), false, true)
+        }
         Some(_) => return Err(CommandError::WrongType),
     })
 }

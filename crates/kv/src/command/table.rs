@@ -376,7 +376,20 @@ impl Row {
 
 /// The families, each a list of rows.
 fn families() -> Vec<&'static [Row]> {
-    vec![super::strings::ROWS, super::keys::ROWS, super::server::ROWS]
+    vec![
+        super::strings::ROWS,
+        super::lists::ROWS,
+        super::sets::ROWS,
+        super::hashes::ROWS,
+        super::hash_expiry::ROWS,
+        super::zsets::ROWS,
+        super::zset_ranges::ROWS,
+        super::zset_combine::ROWS,
+        super::geo::ROWS,
+        super::sort::ROWS,
+        super::keys::ROWS,
+        super::server::ROWS,
+    ]
 }
 
 /// A command as it was found: its row, the container's row if it is a subcommand, and its number in the statistics.

@@ -23,12 +23,42 @@ const fn row(row: Row, since: &'static str, complexity: &'static str, summary: &
 
 pub const ROWS: &[Row] = &[
     row(Row::new("zunion", -3, READ, FROM, zunion), "6.2.0", UNION, "Returns the union of sorted sets."),
-    row(Row::new("zunionstore", -4, ADD, INTO, zunionstore), "2.0.0", UNION, "Stores the union of sorted sets."),
-    row(Row::new("zinter", -3, READ, FROM, zinter), "6.2.0", INTER, "Returns the intersection of sorted sets."),
-    row(Row::new("zinterstore", -4, ADD, INTO, zinterstore), "2.0.0", INTER, "Stores the intersection of sorted sets."),
-    row(Row::new("zintercard", -3, READ, FROM, zintercard), "7.0.0", "O(N*K) of the smallest set and the keys", "Returns the size of the intersection of sorted sets."),
-    row(Row::new("zdiff", -3, READ, FROM, zdiff), "6.2.0", UNION, "Returns the members of the first sorted set that no other has."),
-    row(Row::new("zdiffstore", -4, ADD, INTO, zdiffstore), "6.2.0", UNION, "Stores the members of the first sorted set that no other has."),
+    row(
+        Row::new("zunionstore", -4, ADD, INTO, zunionstore),
+        "2.0.0",
+        UNION,
+        "Stores the union of sorted sets.",
+    ),
+    row(
+        Row::new("zinter", -3, READ, FROM, zinter),
+        "6.2.0",
+        INTER,
+        "Returns the intersection of sorted sets.",
+    ),
+    row(
+        Row::new("zinterstore", -4, ADD, INTO, zinterstore),
+        "2.0.0",
+        INTER,
+        "Stores the intersection of sorted sets.",
+    ),
+    row(
+        Row::new("zintercard", -3, READ, FROM, zintercard),
+        "7.0.0",
+        "O(N*K) of the smallest set and the keys",
+        "Returns the size of the intersection of sorted sets.",
+    ),
+    row(
+        Row::new("zdiff", -3, READ, FROM, zdiff),
+        "6.2.0",
+        UNION,
+        "Returns the members of the first sorted set that no other has.",
+    ),
+    row(
+        Row::new("zdiffstore", -4, ADD, INTO, zdiffstore),
+        "6.2.0",
+        UNION,
+        "Stores the members of the first sorted set that no other has.",
+    ),
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -111,7 +141,8 @@ fn keys<'a, 'b>(
         return Err(CommandError::err(format_args!("at least 1 input key is needed for '{name}' command")));
     }
     let rest = &args[at + 1..];
-    let count = usize::try_from(count).ok().filter(|&count| count <= rest.len()).ok_or(CommandError::Syntax)?;
+    let count =
+        usize::try_from(count).ok().filter(|&count| count <= rest.len()).ok_or(CommandError::Syntax)?;
     let (keys, options) = rest.split_at(count);
     for key in keys {
         if !matches!(db.read(key), None | Some(Value::Set(_) | Value::Zset(_))) {
@@ -168,7 +199,12 @@ fn options(
     Ok(options)
 }
 
-fn compute(operation: Operation, sources: &[Source<'_>], options: &Options, limits: &CollectionLimits) -> Zset {
+fn compute(
+    operation: Operation,
+    sources: &[Source<'_>],
+    options: &Options,
+    limits: &CollectionLimits,
+) -> Zset {
     let mut result = Zset::new();
     match operation {
         Operation::Union => {
@@ -182,7 +218,8 @@ fn compute(operation: Operation, sources: &[Source<'_>], options: &Options, limi
             }
         }
         Operation::Inter => {
-            let mut ordered: Vec<(Source<'_>, f64)> = sources.iter().copied().zip(options.weights.iter().copied()).collect();
+            let mut ordered: Vec<(Source<'_>, f64)> =
+                sources.iter().copied().zip(options.weights.iter().copied()).collect();
             ordered.sort_by_key(|(source, _)| source.len());
             let Some(((smallest, weight), others)) = ordered.split_first() else { return result };
             smallest.visit(|member, score| {

@@ -24,18 +24,78 @@ const fn row(row: Row, since: &'static str, complexity: &'static str, summary: &
 }
 
 pub const ROWS: &[Row] = &[
-    row(Row::new("zrange", -4, READ, ONE_READ, zrange), "1.2.0", RANGE, "Returns a range of members by rank, score or member."),
-    row(Row::new("zrangestore", -5, flags(&[Flags::WRITE, Flags::DENYOOM]), INTO, zrangestore), "6.2.0", "O(log(N)+M) of the members stored", "Stores a range of members."),
-    row(Row::new("zrevrange", -4, READ, ONE_READ, zrevrange), "1.2.0", RANGE, "Returns a range of members by descending rank."),
-    row(Row::new("zrangebyscore", -4, READ, ONE_READ, zrangebyscore), "1.0.5", RANGE, "Returns the members in a range of scores."),
-    row(Row::new("zrevrangebyscore", -4, READ, ONE_READ, zrevrangebyscore), "2.2.0", RANGE, "Returns the members in a range of scores, the highest first."),
-    row(Row::new("zrangebylex", -4, READ, ONE_READ, zrangebylex), "2.8.9", RANGE, "Returns the members in a range of members."),
-    row(Row::new("zrevrangebylex", -4, READ, ONE_READ, zrevrangebylex), "2.8.9", RANGE, "Returns the members in a range of members, the last first."),
-    row(Row::new("zcount", 4, READ_FAST, ONE_READ, zcount), "2.0.0", "O(log(N))", "Returns the number of members in a range of scores."),
-    row(Row::new("zlexcount", 4, READ_FAST, ONE_READ, zlexcount), "2.8.9", "O(log(N))", "Returns the number of members in a range of members."),
-    row(Row::new("zremrangebyrank", 4, Flags::WRITE, ONE, zremrangebyrank), "2.0.0", REMOVE, "Removes a range of members by rank."),
-    row(Row::new("zremrangebyscore", 4, Flags::WRITE, ONE, zremrangebyscore), "1.2.0", REMOVE, "Removes the members in a range of scores."),
-    row(Row::new("zremrangebylex", 4, Flags::WRITE, ONE, zremrangebylex), "2.8.9", REMOVE, "Removes the members in a range of members."),
+    row(
+        Row::new("zrange", -4, READ, ONE_READ, zrange),
+        "1.2.0",
+        RANGE,
+        "Returns a range of members by rank, score or member.",
+    ),
+    row(
+        Row::new("zrangestore", -5, flags(&[Flags::WRITE, Flags::DENYOOM]), INTO, zrangestore),
+        "6.2.0",
+        "O(log(N)+M) of the members stored",
+        "Stores a range of members.",
+    ),
+    row(
+        Row::new("zrevrange", -4, READ, ONE_READ, zrevrange),
+        "1.2.0",
+        RANGE,
+        "Returns a range of members by descending rank.",
+    ),
+    row(
+        Row::new("zrangebyscore", -4, READ, ONE_READ, zrangebyscore),
+        "1.0.5",
+        RANGE,
+        "Returns the members in a range of scores.",
+    ),
+    row(
+        Row::new("zrevrangebyscore", -4, READ, ONE_READ, zrevrangebyscore),
+        "2.2.0",
+        RANGE,
+        "Returns the members in a range of scores, the highest first.",
+    ),
+    row(
+        Row::new("zrangebylex", -4, READ, ONE_READ, zrangebylex),
+        "2.8.9",
+        RANGE,
+        "Returns the members in a range of members.",
+    ),
+    row(
+        Row::new("zrevrangebylex", -4, READ, ONE_READ, zrevrangebylex),
+        "2.8.9",
+        RANGE,
+        "Returns the members in a range of members, the last first.",
+    ),
+    row(
+        Row::new("zcount", 4, READ_FAST, ONE_READ, zcount),
+        "2.0.0",
+        "O(log(N))",
+        "Returns the number of members in a range of scores.",
+    ),
+    row(
+        Row::new("zlexcount", 4, READ_FAST, ONE_READ, zlexcount),
+        "2.8.9",
+        "O(log(N))",
+        "Returns the number of members in a range of members.",
+    ),
+    row(
+        Row::new("zremrangebyrank", 4, Flags::WRITE, ONE, zremrangebyrank),
+        "2.0.0",
+        REMOVE,
+        "Removes a range of members by rank.",
+    ),
+    row(
+        Row::new("zremrangebyscore", 4, Flags::WRITE, ONE, zremrangebyscore),
+        "1.2.0",
+        REMOVE,
+        "Removes the members in a range of scores.",
+    ),
+    row(
+        Row::new("zremrangebylex", 4, Flags::WRITE, ONE, zremrangebylex),
+        "2.8.9",
+        REMOVE,
+        "Removes the members in a range of members.",
+    ),
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -179,7 +239,9 @@ impl<'a> Request<'a> {
             ));
         }
         if with_scores && kind == Kind::Lex {
-            return Err(CommandError::of("ERR syntax error, WITHSCORES not supported in combination with BYLEX"));
+            return Err(CommandError::of(
+                "ERR syntax error, WITHSCORES not supported in combination with BYLEX",
+            ));
         }
         let is_swapped = direction == Direction::Descending && kind != Kind::Rank;
         let (min, max) = if is_swapped { (second, first) } else { (first, second) };

@@ -27,22 +27,97 @@ const fn row(row: Row, since: &'static str, complexity: &'static str, summary: &
 }
 
 pub const ROWS: &[Row] = &[
-    row(Row::new("zadd", -4, ADD_FAST, ONE, zadd), "1.2.0", "O(log(N)) for each member", "Adds members or changes their scores."),
-    row(Row::new("zincrby", 4, ADD_FAST, ONE, zincrby), "1.2.0", "O(log(N))", "Adds a number to a member's score."),
-    row(Row::new("zrem", -3, TAKE_FAST, ONE, zrem), "1.2.0", "O(M*log(N)) of the members given", "Removes members."),
+    row(
+        Row::new("zadd", -4, ADD_FAST, ONE, zadd),
+        "1.2.0",
+        "O(log(N)) for each member",
+        "Adds members or changes their scores.",
+    ),
+    row(
+        Row::new("zincrby", 4, ADD_FAST, ONE, zincrby),
+        "1.2.0",
+        "O(log(N))",
+        "Adds a number to a member's score.",
+    ),
+    row(
+        Row::new("zrem", -3, TAKE_FAST, ONE, zrem),
+        "1.2.0",
+        "O(M*log(N)) of the members given",
+        "Removes members.",
+    ),
     row(Row::new("zcard", 2, READ_FAST, ONE_READ, zcard), "1.2.0", "O(1)", "Returns the number of members."),
-    row(Row::new("zscore", 3, READ_FAST, ONE_READ, zscore), "1.2.0", "O(1)", "Returns the score of a member."),
-    row(Row::new("zmscore", -3, READ_FAST, ONE_READ, zmscore), "6.2.0", "O(N) of the members given", "Returns the scores of several members."),
-    row(Row::new("zrank", 3, READ_FAST, ONE_READ, zrank), "2.0.0", "O(log(N))", "Returns the index of a member by ascending scores."),
-    row(Row::new("zrevrank", 3, READ_FAST, ONE_READ, zrevrank), "2.0.0", "O(log(N))", "Returns the index of a member by descending scores."),
-    row(Row::new("zpopmin", -2, TAKE_FAST, ONE, zpopmin), "5.0.0", "O(log(N)*M) of the members returned", "Removes the members with the lowest scores and returns them."),
-    row(Row::new("zpopmax", -2, TAKE_FAST, ONE, zpopmax), "5.0.0", "O(log(N)*M) of the members returned", "Removes the members with the highest scores and returns them."),
-    row(Row::new("bzpopmin", -3, WAIT_FAST, ALL_BUT_LAST, bzpopmin), "5.0.0", "O(log(N))", "Removes the member with the lowest score from the first sorted set that has any, or waits for one."),
-    row(Row::new("bzpopmax", -3, WAIT_FAST, ALL_BUT_LAST, bzpopmax), "5.0.0", "O(log(N))", "Removes the member with the highest score from the first sorted set that has any, or waits for one."),
-    row(Row::new("zmpop", -4, TAKE, Keys::Counted { number: 1, access: Access::ReadWrite }, zmpop), "7.0.0", "O(K)+O(M*log(N)) of the keys and the members returned", "Removes members from the first sorted set that has any."),
-    row(Row::new("bzmpop", -5, WAIT, Keys::Counted { number: 2, access: Access::ReadWrite }, bzmpop), "7.0.0", "O(K)+O(M*log(N)) of the keys and the members returned", "Removes members from the first sorted set that has any, or waits for one."),
-    row(Row::new("zrandmember", -2, READ, ONE_READ, zrandmember), "6.2.0", "O(N) of the members returned", "Returns random members."),
-    row(Row::new("zscan", -3, READ, ONE_READ, zscan), "2.8.0", "O(1) for each call", "Iterates over members and scores."),
+    row(
+        Row::new("zscore", 3, READ_FAST, ONE_READ, zscore),
+        "1.2.0",
+        "O(1)",
+        "Returns the score of a member.",
+    ),
+    row(
+        Row::new("zmscore", -3, READ_FAST, ONE_READ, zmscore),
+        "6.2.0",
+        "O(N) of the members given",
+        "Returns the scores of several members.",
+    ),
+    row(
+        Row::new("zrank", 3, READ_FAST, ONE_READ, zrank),
+        "2.0.0",
+        "O(log(N))",
+        "Returns the index of a member by ascending scores.",
+    ),
+    row(
+        Row::new("zrevrank", 3, READ_FAST, ONE_READ, zrevrank),
+        "2.0.0",
+        "O(log(N))",
+        "Returns the index of a member by descending scores.",
+    ),
+    row(
+        Row::new("zpopmin", -2, TAKE_FAST, ONE, zpopmin),
+        "5.0.0",
+        "O(log(N)*M) of the members returned",
+        "Removes the members with the lowest scores and returns them.",
+    ),
+    row(
+        Row::new("zpopmax", -2, TAKE_FAST, ONE, zpopmax),
+        "5.0.0",
+        "O(log(N)*M) of the members returned",
+        "Removes the members with the highest scores and returns them.",
+    ),
+    row(
+        Row::new("bzpopmin", -3, WAIT_FAST, ALL_BUT_LAST, bzpopmin),
+        "5.0.0",
+        "O(log(N))",
+        "Removes the member with the lowest score from the first sorted set that has any, or waits for one.",
+    ),
+    row(
+        Row::new("bzpopmax", -3, WAIT_FAST, ALL_BUT_LAST, bzpopmax),
+        "5.0.0",
+        "O(log(N))",
+        "Removes the member with the highest score from the first sorted set that has any, or waits for one.",
+    ),
+    row(
+        Row::new("zmpop", -4, TAKE, Keys::Counted { number: 1, access: Access::ReadWrite }, zmpop),
+        "7.0.0",
+        "O(K)+O(M*log(N)) of the keys and the members returned",
+        "Removes members from the first sorted set that has any.",
+    ),
+    row(
+        Row::new("bzmpop", -5, WAIT, Keys::Counted { number: 2, access: Access::ReadWrite }, bzmpop),
+        "7.0.0",
+        "O(K)+O(M*log(N)) of the keys and the members returned",
+        "Removes members from the first sorted set that has any, or waits for one.",
+    ),
+    row(
+        Row::new("zrandmember", -2, READ, ONE_READ, zrandmember),
+        "6.2.0",
+        "O(N) of the members returned",
+        "Returns random members.",
+    ),
+    row(
+        Row::new("zscan", -3, READ, ONE_READ, zscan),
+        "2.8.0",
+        "O(1) for each call",
+        "Iterates over members and scores.",
+    ),
 ];
 
 /// A score that a client sent.

@@ -95,6 +95,13 @@ impl Keyspace {
         Some(&self.dictionary.at(place).value)
     }
 
+    /// As [`Keyspace::peek`], without deleting a key that has expired: several values can be held at once.
+    pub fn peek_shared(&self, key: &[u8]) -> Option<&Value> {
+        let entry = self.dictionary.at(self.dictionary.find(self.hash(key), key)?);
+        let at_ms = self.expiries.at_ms(entry.expiry);
+        at_ms.is_none_or(|at_ms| at_ms > self.now_ms).then_some(&entry.value)
+    }
+
     /// The entry of a key, without a trace of the look-up.
     pub fn entry(&mut self, key: &[u8]) -> Option<&mut Entry> {
         let place = self.find(key)?;

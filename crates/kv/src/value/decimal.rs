@@ -36,7 +36,10 @@ pub fn format_g17(value: f64) -> String {
 /// The text of a score inside a listpack: an integer without a fraction if it is one, else `%.17g`.
 pub fn format_score(value: f64) -> String {
     // Below 2^52 every integral double is exact as an i64.
-    if value == value.trunc() && value.abs() < 4_503_599_627_370_496.0 && !(value == 0.0 && value.is_sign_negative()) {
+    if value == value.trunc()
+        && value.abs() < 4_503_599_627_370_496.0
+        && !(value == 0.0 && value.is_sign_negative())
+    {
         return (value as i64).to_string();
     }
     format_g17(value)
@@ -175,7 +178,17 @@ mod tests {
 
     #[test]
     fn doubles_parse_as_strtod_does() {
-        for (text, value) in [("1", 1.0), ("+1.5", 1.5), ("-.5", -0.5), ("5.", 5.0), ("1e3", 1000.0), ("inf", f64::INFINITY), ("-Infinity", f64::NEG_INFINITY), ("0x1p3", 8.0), ("0xA.8", 10.5)] {
+        for (text, value) in [
+            ("1", 1.0),
+            ("+1.5", 1.5),
+            ("-.5", -0.5),
+            ("5.", 5.0),
+            ("1e3", 1000.0),
+            ("inf", f64::INFINITY),
+            ("-Infinity", f64::NEG_INFINITY),
+            ("0x1p3", 8.0),
+            ("0xA.8", 10.5),
+        ] {
             assert_eq!(parse_double(text.as_bytes()), Some(value), "{text}");
         }
         for text in ["", " 1", "1 ", "nan", "abc", "1e", "--1", "+", "0x", "1e999", "1_0", "."] {
@@ -185,7 +198,14 @@ mod tests {
 
     #[test]
     fn decimal_sums_are_those_of_redis() {
-        for (first, second, sum) in [("1", "1.23", "2.23"), ("2.23", "-2.23", "0"), ("3.0e3", "200", "3200"), ("17179869184", "1.5", "17179869185.5"), ("10.5", "0.1", "10.6"), ("0", "-1.1", "-1.1")] {
+        for (first, second, sum) in [
+            ("1", "1.23", "2.23"),
+            ("2.23", "-2.23", "0"),
+            ("3.0e3", "200", "3200"),
+            ("17179869184", "1.5", "17179869185.5"),
+            ("10.5", "0.1", "10.6"),
+            ("0", "-1.1", "-1.1"),
+        ] {
             assert_eq!(add_decimals(first.as_bytes(), second.as_bytes()).as_deref(), Some(sum));
         }
         assert_eq!(add_decimals(b"1e300", b"1").map(|sum| sum.len()), Some(301));

@@ -25,7 +25,8 @@ pub struct Position {
 
 impl Position {
     pub fn is_valid(self) -> bool {
-        (-LONGITUDE_MAX..=LONGITUDE_MAX).contains(&self.longitude) && (-LATITUDE_MAX..=LATITUDE_MAX).contains(&self.latitude)
+        (-LONGITUDE_MAX..=LONGITUDE_MAX).contains(&self.longitude)
+            && (-LATITUDE_MAX..=LATITUDE_MAX).contains(&self.latitude)
     }
 }
 
@@ -52,7 +53,13 @@ struct Bounds {
 /// Spreads the low 32 bits to the even bits.
 fn spread(bits: u32) -> u64 {
     let mut wide = u64::from(bits);
-    for (shift, mask) in [(16, 0x0000_FFFF_0000_FFFF), (8, 0x00FF_00FF_00FF_00FF), (4, 0x0F0F_0F0F_0F0F_0F0F), (2, 0x3333_3333_3333_3333), (1, 0x5555_5555_5555_5555u64)] {
+    for (shift, mask) in [
+        (16, 0x0000_FFFF_0000_FFFF),
+        (8, 0x00FF_00FF_00FF_00FF),
+        (4, 0x0F0F_0F0F_0F0F_0F0F),
+        (2, 0x3333_3333_3333_3333),
+        (1, 0x5555_5555_5555_5555u64),
+    ] {
         wide = (wide | wide << shift) & mask;
     }
     wide
@@ -61,7 +68,13 @@ fn spread(bits: u32) -> u64 {
 /// Collects the even bits.
 fn squeeze(bits: u64) -> u32 {
     let mut narrow = bits & 0x5555_5555_5555_5555;
-    for (shift, mask) in [(1, 0x3333_3333_3333_3333), (2, 0x0F0F_0F0F_0F0F_0F0F), (4, 0x00FF_00FF_00FF_00FF), (8, 0x0000_FFFF_0000_FFFF), (16, 0x0000_0000_FFFF_FFFFu64)] {
+    for (shift, mask) in [
+        (1, 0x3333_3333_3333_3333),
+        (2, 0x0F0F_0F0F_0F0F_0F0F),
+        (4, 0x00FF_00FF_00FF_00FF),
+        (8, 0x0000_FFFF_0000_FFFF),
+        (16, 0x0000_0000_FFFF_FFFFu64),
+    ] {
         narrow = (narrow | narrow >> shift) & mask;
     }
     narrow as u32
@@ -84,7 +97,10 @@ impl Cell {
         let scale = (1u64 << self.step) as f64;
         let (latitude, longitude) = (f64::from(squeeze(self.bits)), f64::from(squeeze(self.bits >> 1)));
         let edge = |cell: f64, max: f64| -max + cell / scale * (2.0 * max);
-        Bounds { longitude: (edge(longitude, LONGITUDE_MAX), edge(longitude + 1.0, LONGITUDE_MAX)), latitude: (edge(latitude, latitude_max), edge(latitude + 1.0, latitude_max)) }
+        Bounds {
+            longitude: (edge(longitude, LONGITUDE_MAX), edge(longitude + 1.0, LONGITUDE_MAX)),
+            latitude: (edge(latitude, latitude_max), edge(latitude + 1.0, latitude_max)),
+        }
     }
 
     /// The cell `east` and `north` steps away. The map wraps around.
@@ -111,7 +127,10 @@ pub fn score_of(position: Position) -> f64 {
 pub fn position_of(score: f64) -> Position {
     let bounds = Cell { bits: score as u64, step: STEP_MAX }.bounds_within(LATITUDE_MAX);
     let middle = |(low, high): (f64, f64), max: f64| ((low + high) / 2.0).clamp(-max, max);
-    Position { longitude: middle(bounds.longitude, LONGITUDE_MAX), latitude: middle(bounds.latitude, LATITUDE_MAX) }
+    Position {
+        longitude: middle(bounds.longitude, LONGITUDE_MAX),
+        latitude: middle(bounds.latitude, LATITUDE_MAX),
+    }
 }
 
 /// The eleven characters of the standard geohash of a score's position.
@@ -139,7 +158,8 @@ pub fn distance(first: Position, second: Position) -> f64 {
     }
     let (first_latitude, second_latitude) = (first.latitude.to_radians(), second.latitude.to_radians());
     let half_latitude = ((second_latitude - first_latitude) / 2.0).sin();
-    let chord = half_latitude * half_latitude + first_latitude.cos() * second_latitude.cos() * half_longitude * half_longitude;
+    let chord = half_latitude * half_latitude
+        + first_latitude.cos() * second_latitude.cos() * half_longitude * half_longitude;
     2.0 * EARTH_RADIUS_METERS * chord.sqrt().asin()
 }
 
@@ -207,7 +227,10 @@ pub fn cells_to_search(center: Position, shape: Shape) -> Vec<Cell> {
         let cell = Cell::of(center, step);
         let own = cell.bounds_within(LATITUDE_MAX);
         let (width, height) = (own.longitude.1 - own.longitude.0, own.latitude.1 - own.latitude.0);
-        let covered = own.longitude.0 - width <= west && own.longitude.1 + width >= east && own.latitude.0 - height <= south.max(-LATITUDE_MAX) && own.latitude.1 + height >= north.min(LATITUDE_MAX);
+        let covered = own.longitude.0 - width <= west
+            && own.longitude.1 + width >= east
+            && own.latitude.0 - height <= south.max(-LATITUDE_MAX)
+            && own.latitude.1 + height >= north.min(LATITUDE_MAX);
         if covered {
             break;
         }
@@ -216,7 +239,9 @@ pub fn cells_to_search(center: Position, shape: Shape) -> Vec<Cell> {
     let cell = Cell::of(center, step);
     let own = cell.bounds_within(LATITUDE_MAX);
     let mut cells = Vec::with_capacity(9);
-    for (east_step, north_step) in [(0, 0), (0, 1), (0, -1), (1, 0), (-1, 0), (1, 1), (-1, 1), (1, -1), (-1, -1)] {
+    for (east_step, north_step) in
+        [(0, 0), (0, 1), (0, -1), (1, 0), (-1, 0), (1, 1), (-1, 1), (1, -1), (-1, -1)]
+    {
         // From the second step on, a neighbour that the shape doesn't reach is left out.
         let out_of_reach = step >= 2
             && ((north_step < 0 && own.latitude.0 < south)

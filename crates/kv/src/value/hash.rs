@@ -200,14 +200,18 @@ impl Hash {
                 let mut elements = pack.iter();
                 Box::new(std::iter::from_fn(move || Some((elements.next()?, elements.next()?))))
             }
-            HashBody::Table { table, .. } => Box::new(table.iter().map(|(field, value)| (Element::Bytes(field), Element::Bytes(value)))),
+            HashBody::Table { table, .. } => {
+                Box::new(table.iter().map(|(field, value)| (Element::Bytes(field), Element::Bytes(value))))
+            }
         }
     }
 
     /// Visits fields from `cursor` on and returns the next cursor; 0 is the end.
     pub fn scan(&self, cursor: u64, count: usize, mut visit: impl FnMut(Element<'_>, Element<'_>)) -> u64 {
         match &self.body {
-            HashBody::Table { table, .. } => table.scan(cursor, count, |field, value| visit(Element::Bytes(field), Element::Bytes(value))),
+            HashBody::Table { table, .. } => {
+                table.scan(cursor, count, |field, value| visit(Element::Bytes(field), Element::Bytes(value)))
+            }
             HashBody::Pack(_) => {
                 self.iter().for_each(|(field, value)| visit(field, value));
                 0
@@ -250,7 +254,10 @@ impl Hash {
     pub fn remove_expired(&mut self, now_ms: i64, limit: usize) -> usize {
         let mut removed = 0;
         while removed < limit {
-            let Some((at_ms, field)) = self.expiries.as_ref().and_then(|expiries| expiries.by_time.first()) else { break };
+            let Some((at_ms, field)) = self.expiries.as_ref().and_then(|expiries| expiries.by_time.first())
+            else {
+                break;
+            };
             if *at_ms > now_ms {
                 break;
             }

@@ -311,7 +311,8 @@ impl List {
     /// The elements from `index` on.
     pub fn iter_from(&self, index: usize) -> impl Iterator<Item = Element<'_>> {
         let (at, inner) = self.locate(index).unwrap_or((self.nodes.len(), 0));
-        let first = self.nodes.get(at).and_then(|node| node.pack.at(inner).map(|pos| node.pack.iter_from(pos)));
+        let first =
+            self.nodes.get(at).and_then(|node| node.pack.at(inner).map(|pos| node.pack.iter_from(pos)));
         first.into_iter().flatten().chain(self.nodes.iter().skip(at + 1).flat_map(|node| node.pack.iter()))
     }
 

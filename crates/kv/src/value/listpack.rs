@@ -58,7 +58,9 @@ impl<'a> Element<'a> {
     /// Whether the element's bytes are `bytes`.
     pub fn is(self, bytes: &[u8]) -> bool {
         match self {
-            Element::Int(value) => bytes.len() <= INTEGER_CHARS_MAX && itoa::Buffer::new().format(value).as_bytes() == bytes,
+            Element::Int(value) => {
+                bytes.len() <= INTEGER_CHARS_MAX && itoa::Buffer::new().format(value).as_bytes() == bytes
+            }
             Element::Bytes(own) => own == bytes,
         }
     }
@@ -239,7 +241,8 @@ impl Listpack {
         while at < end {
             let len = encoded_len(&bytes[at..end]).ok_or(MalformedListpack)?;
             let (backlen, backlen_len) = backlen_of(len);
-            let next = at.checked_add(len).and_then(|sum| sum.checked_add(backlen_len)).ok_or(MalformedListpack)?;
+            let next =
+                at.checked_add(len).and_then(|sum| sum.checked_add(backlen_len)).ok_or(MalformedListpack)?;
             if next > end || bytes[at + len..next] != backlen[..backlen_len] {
                 return Err(MalformedListpack);
             }

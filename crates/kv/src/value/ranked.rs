@@ -56,13 +56,17 @@ impl Ranked {
     }
 
     pub fn heap_bytes(&self) -> usize {
-        self.leaf_bytes + self.groups.iter().map(|group| group.leaves.capacity() * size_of::<Vec<Slot>>()).sum::<usize>() + self.groups.capacity() * size_of::<Group>()
+        self.leaf_bytes
+            + self.groups.iter().map(|group| group.leaves.capacity() * size_of::<Vec<Slot>>()).sum::<usize>()
+            + self.groups.capacity() * size_of::<Group>()
     }
 
     /// The first slot that isn't before the sought one. `order` compares a slot with what is sought.
     fn lower(&self, order: &mut impl FnMut(Slot) -> Ordering) -> Spot {
         let last_of = |leaf: &Vec<Slot>| leaf[leaf.len() - 1];
-        let group = self.groups.partition_point(|group| order(last_of(&group.leaves[group.leaves.len() - 1])) == Ordering::Less);
+        let group = self
+            .groups
+            .partition_point(|group| order(last_of(&group.leaves[group.leaves.len() - 1])) == Ordering::Less);
         let Some(leaves) = self.groups.get(group).map(|group| &group.leaves) else {
             return Spot { group, leaf: 0, slot: 0 };
         };
@@ -153,7 +157,9 @@ impl Ranked {
     /// Removes the slot that `order` finds equal. Returns whether it was there.
     pub fn remove(&mut self, mut order: impl FnMut(Slot) -> Ordering) -> bool {
         let spot = self.lower(&mut order);
-        let Some(found) = self.groups.get(spot.group).map(|group| group.leaves[spot.leaf][spot.slot]) else { return false };
+        let Some(found) = self.groups.get(spot.group).map(|group| group.leaves[spot.leaf][spot.slot]) else {
+            return false;
+        };
         if order(found) != Ordering::Equal {
             return false;
         }
@@ -184,7 +190,8 @@ impl Ranked {
         let upper = leaves.remove(right);
         let before = leaves[left].capacity() + upper.capacity();
         leaves[left].extend_from_slice(&upper);
-        self.leaf_bytes = self.leaf_bytes + leaves[left].capacity() * size_of::<Slot>() - before * size_of::<Slot>();
+        self.leaf_bytes =
+            self.leaf_bytes + leaves[left].capacity() * size_of::<Slot>() - before * size_of::<Slot>();
     }
 
     /// Changes the place of the member of the slot that `order` finds equal.
@@ -204,7 +211,11 @@ impl Ranked {
             let slot = leaf[at.slot];
             at.slot += 1;
             if at.slot == leaf.len() {
-                at = if at.leaf + 1 == group.leaves.len() { Spot { group: at.group + 1, leaf: 0, slot: 0 } } else { Spot { leaf: at.leaf + 1, slot: 0, ..at } };
+                at = if at.leaf + 1 == group.leaves.len() {
+                    Spot { group: at.group + 1, leaf: 0, slot: 0 }
+                } else {
+                    Spot { leaf: at.leaf + 1, slot: 0, ..at }
+                };
             }
             Some(slot)
         })
@@ -219,7 +230,11 @@ impl Ranked {
             at = if spot.slot > 0 {
                 Some(Spot { slot: spot.slot - 1, ..spot })
             } else if spot.leaf > 0 {
-                Some(Spot { leaf: spot.leaf - 1, slot: self.groups[spot.group].leaves[spot.leaf - 1].len() - 1, ..spot })
+                Some(Spot {
+                    leaf: spot.leaf - 1,
+                    slot: self.groups[spot.group].leaves[spot.leaf - 1].len() - 1,
+                    ..spot
+                })
             } else if spot.group > 0 {
                 let group = &self.groups[spot.group - 1];
                 let leaf = group.leaves.len() - 1;

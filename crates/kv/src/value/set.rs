@@ -73,14 +73,21 @@ impl Set {
                     }
                     return inserted;
                 }
-                None if ints.len() < limits.set_max_listpack_entries && member.len() <= limits.set_max_listpack_value => self.to_pack(),
+                None if ints.len() < limits.set_max_listpack_entries
+                    && member.len() <= limits.set_max_listpack_value =>
+                {
+                    self.to_pack()
+                }
                 None => self.to_table(),
             },
             Set::Pack(pack) => {
                 if pack.first().is_some_and(|first| pack.find(member, first, 1).is_some()) {
                     return false;
                 }
-                if pack.len() >= limits.set_max_listpack_entries || member.len() > limits.set_max_listpack_value || !pack.has_room(member.len()) {
+                if pack.len() >= limits.set_max_listpack_entries
+                    || member.len() > limits.set_max_listpack_value
+                    || !pack.has_room(member.len())
+                {
                     self.to_table();
                 }
             }

@@ -103,7 +103,8 @@ impl<V> Table<V> {
     /// Inserts a key that the caller knows to be absent, and returns its place.
     pub fn insert_new(&mut self, key: Box<[u8]>, value: V) -> u32 {
         debug_assert!(!self.contains(&key), "the caller checked that the key is absent");
-        let place = u32::try_from(self.entries.len()).expect("a collection's size is bounded before it is changed");
+        let place =
+            u32::try_from(self.entries.len()).expect("a collection's size is bounded before it is changed");
         let hash = hash_of(&key);
         if self.entries.len() == self.entries.capacity() {
             // By half rather than doubling: the vector is most of the table's memory.
@@ -128,7 +129,8 @@ impl<V> Table<V> {
     }
 
     pub fn remove(&mut self, key: &[u8]) -> Option<Removed<V>> {
-        let slot = self.index.find_entry(hash_of(key), |&place| *self.entries[place as usize].key == *key).ok()?;
+        let slot =
+            self.index.find_entry(hash_of(key), |&place| *self.entries[place as usize].key == *key).ok()?;
         let (place, _) = slot.remove();
         let last = self.entries.len() as u32 - 1;
         let moved_from = (place != last).then_some(last);
@@ -161,7 +163,11 @@ impl<V> Table<V> {
     /// Visits about `count` entries from `cursor` on, and returns the cursor of the next call. Cursor
     /// 0 is both the start and the end.
     pub fn scan(&self, cursor: u64, count: usize, mut visit: impl FnMut(&[u8], &V)) -> u64 {
-        let end = if cursor == 0 { self.len() } else { usize::try_from(cursor).unwrap_or(usize::MAX).min(self.len()) };
+        let end = if cursor == 0 {
+            self.len()
+        } else {
+            usize::try_from(cursor).unwrap_or(usize::MAX).min(self.len())
+        };
         let start = end.saturating_sub(count);
         for entry in self.entries[start..end].iter().rev() {
             visit(&entry.key, &entry.value);

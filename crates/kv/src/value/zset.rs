@@ -55,14 +55,18 @@ impl Ordered {
         let place = self.table.insert_new(member, score);
         let table = &self.table;
         let member = table.key_at(place);
-        self.ranked.insert(Slot { score, place }, |slot| entry_order(slot.score, table.key_at(slot.place), score, member));
+        self.ranked.insert(Slot { score, place }, |slot| {
+            entry_order(slot.score, table.key_at(slot.place), score, member)
+        });
     }
 
     fn set_score(&mut self, place: u32, score: f64) {
         let table = &self.table;
         let (member, old) = (table.key_at(place), *table.value_at(place));
         self.ranked.remove(|slot| entry_order(slot.score, table.key_at(slot.place), old, member));
-        self.ranked.insert(Slot { score, place }, |slot| entry_order(slot.score, table.key_at(slot.place), score, member));
+        self.ranked.insert(Slot { score, place }, |slot| {
+            entry_order(slot.score, table.key_at(slot.place), score, member)
+        });
         *self.table.value_at_mut(place) = score;
     }
 
@@ -78,7 +82,9 @@ impl Ordered {
             // every slot that is compared still names its own member.
             let (moved, moved_score) = (self.table.key_at(last), *self.table.value_at(last));
             let table = &self.table;
-            self.ranked.set_place(place, |slot| entry_order(slot.score, table.key_at(slot.place), moved_score, moved));
+            self.ranked.set_place(place, |slot| {
+                entry_order(slot.score, table.key_at(slot.place), moved_score, moved)
+            });
         }
         self.table.remove(member);
         Some(score)
@@ -104,7 +110,9 @@ impl Zset {
     pub fn heap_bytes(&self) -> usize {
         match self {
             Zset::Pack(pack) => pack.heap_bytes(),
-            Zset::Ordered(ordered) => size_of::<Ordered>() + ordered.table.heap_bytes() + ordered.ranked.heap_bytes(),
+            Zset::Ordered(ordered) => {
+                size_of::<Ordered>() + ordered.table.heap_bytes() + ordered.ranked.heap_bytes()
+            }
         }
     }
 
@@ -140,7 +148,10 @@ impl Zset {
                 }
                 return Some(old);
             }
-            if pack.len() / 2 < limits.zset_max_listpack_entries && member.len() <= limits.zset_max_listpack_value && pack.has_room(member.len() + 64) {
+            if pack.len() / 2 < limits.zset_max_listpack_entries
+                && member.len() <= limits.zset_max_listpack_value
+                && pack.has_room(member.len() + 64)
+            {
                 Self::insert_into_pack(pack, member, score);
                 return None;
             }
@@ -168,7 +179,9 @@ impl Zset {
         while let Some(pos) = at {
             let Some(score_pos) = pack.next(pos) else { break };
             let own = pack.get(pos);
-            if entry_order(score_of(pack.get(score_pos)), own.bytes(&mut itoa::Buffer::new()), score, member) == Ordering::Greater {
+            if entry_order(score_of(pack.get(score_pos)), own.bytes(&mut itoa::Buffer::new()), score, member)
+                == Ordering::Greater
+            {
                 let new = pack.insert_before(pos, member);
                 pack.insert_after(new, text.as_bytes());
                 return;
@@ -195,7 +208,8 @@ impl Zset {
     /// Converts to the table with ranks.
     pub fn to_ordered(&mut self) {
         let Zset::Pack(pack) = self else { return };
-        let mut ordered = Box::new(Ordered { table: Table::with_capacity(pack.len() / 2 + 1), ranked: Ranked::new() });
+        let mut ordered =
+            Box::new(Ordered { table: Table::with_capacity(pack.len() / 2 + 1), ranked: Ranked::new() });
         let mut elements = pack.iter();
         while let (Some(member), Some(score)) = (elements.next(), elements.next()) {
             ordered.insert_new(member.to_box(), score_of(score));
@@ -206,7 +220,9 @@ impl Zset {
     /// Converts to a listpack if it fits the limits: for a result that was built whole.
     pub fn compact(&mut self, limits: &CollectionLimits) {
         let Zset::Ordered(ordered) = self else { return };
-        if ordered.table.len() > limits.zset_max_listpack_entries || ordered.table.iter().any(|(member, _)| member.len() > limits.zset_max_listpack_value) {
+        if ordered.table.len() > limits.zset_max_listpack_entries
+            || ordered.table.iter().any(|(member, _)| member.len() > limits.zset_max_listpack_value)
+        {
             return;
         }
         let mut pack = Listpack::new();
@@ -221,8 +237,17 @@ impl Zset {
     /// prefix of the order and false for the rest.
     pub fn partition(&self, mut before: impl FnMut(f64, &[u8]) -> bool) -> usize {
         match self {
-            Zset::Pack(_) => self.iter_from(0).take_while(|(member, score)| before(*score, member.bytes(&mut itoa::Buffer::new()))).count(),
-            Zset::Ordered(ordered) => ordered.ranked.rank(|slot| if before(slot.score, ordered.table.key_at(slot.place)) { Ordering::Less } else { Ordering::Greater }),
+            Zset::Pack(_) => self
+                .iter_from(0)
+                .take_while(|(member, score)| before(*score, member.bytes(&mut itoa::Buffer::new())))
+                .count(),
+            Zset::Ordered(ordered) => ordered.ranked.rank(|slot| {
+                if before(slot.score, ordered.table.key_at(slot.place)) {
+                    Ordering::Less
+                } else {
+                    Ordering::Greater
+                }
+            }),
         }
     }
 
@@ -235,7 +260,12 @@ impl Zset {
             }
             Zset::Ordered(ordered) => {
                 let score = *ordered.table.get(member)?;
-                Some((ordered.ranked.rank(|slot| entry_order(slot.score, ordered.table.key_at(slot.place), score, member)), score))
+                Some((
+                    ordered.ranked.rank(|slot| {
+                        entry_order(slot.score, ordered.table.key_at(slot.place), score, member)
+                    }),
+                    score,
+                ))
             }
         }
     }
@@ -249,10 +279,20 @@ impl Zset {
     pub fn iter_from(&self, rank: usize) -> Box<dyn Iterator<Item = (Element<'_>, f64)> + '_> {
         match self {
             Zset::Pack(pack) => {
-                let mut elements = rank.checked_mul(2).and_then(|index| pack.at(index)).map(|pos| pack.iter_from(pos)).into_iter().flatten();
+                let mut elements = rank
+                    .checked_mul(2)
+                    .and_then(|index| pack.at(index))
+                    .map(|pos| pack.iter_from(pos))
+                    .into_iter()
+                    .flatten();
                 Box::new(std::iter::from_fn(move || Some((elements.next()?, score_of(elements.next()?)))))
             }
-            Zset::Ordered(ordered) => Box::new(ordered.ranked.iter_from(rank).map(|slot| (Element::Bytes(ordered.table.key_at(slot.place)), slot.score))),
+            Zset::Ordered(ordered) => Box::new(
+                ordered
+                    .ranked
+                    .iter_from(rank)
+                    .map(|slot| (Element::Bytes(ordered.table.key_at(slot.place)), slot.score)),
+            ),
         }
     }
 
@@ -268,7 +308,12 @@ impl Zset {
                     Some((pack.get(pos), score_of(pack.get(score))))
                 }))
             }
-            Zset::Ordered(ordered) => Box::new(ordered.ranked.iter_back_from(rank).map(|slot| (Element::Bytes(ordered.table.key_at(slot.place)), slot.score))),
+            Zset::Ordered(ordered) => Box::new(
+                ordered
+                    .ranked
+                    .iter_back_from(rank)
+                    .map(|slot| (Element::Bytes(ordered.table.key_at(slot.place)), slot.score)),
+            ),
         }
     }
 
@@ -299,7 +344,9 @@ impl Zset {
     /// Visits entries from `cursor` on and returns the next cursor; 0 is the end.
     pub fn scan(&self, cursor: u64, count: usize, mut visit: impl FnMut(Element<'_>, f64)) -> u64 {
         match self {
-            Zset::Ordered(ordered) => ordered.table.scan(cursor, count, |member, score| visit(Element::Bytes(member), *score)),
+            Zset::Ordered(ordered) => {
+                ordered.table.scan(cursor, count, |member, score| visit(Element::Bytes(member), *score))
+            }
             Zset::Pack(_) => {
                 self.iter_from(0).for_each(|(member, score)| visit(member, score));
                 0
@@ -344,7 +391,11 @@ mod tests {
     }
 
     fn key(member: u8) -> Vec<u8> {
-        if member.is_multiple_of(3) { member.to_string().into_bytes() } else { format!("m{member}").into_bytes() }
+        if member.is_multiple_of(3) {
+            member.to_string().into_bytes()
+        } else {
+            format!("m{member}").into_bytes()
+        }
     }
 
     proptest! {

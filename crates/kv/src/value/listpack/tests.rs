@@ -12,7 +12,12 @@ fn pack(elements: &[&[u8]]) -> Listpack {
 #[test]
 fn bytes_are_those_of_redis() {
     let small = pack(&[b"a", b"1", b"-1", b"5000"]);
-    assert_eq!(small.as_bytes(), [0, 0, 0, 0, 4, 0, 0x81, b'a', 2, 1, 1, 0xDF, 0xFF, 2, 0xF1, 0x88, 0x13, 3, 0xFF][..].to_vec().tap_total());
+    assert_eq!(
+        small.as_bytes(),
+        [0, 0, 0, 0, 4, 0, 0x81, b'a', 2, 1, 1, 0xDF, 0xFF, 2, 0xF1, 0x88, 0x13, 3, 0xFF][..]
+            .to_vec()
+            .tap_total()
+    );
     let long = pack(&[&[b'x'; 200]]);
     assert_eq!(&long.as_bytes()[6..8], [0xE0, 200]);
     assert_eq!(&long.as_bytes()[208..], [1, 128 | (202 - 128), 0xFF]);
@@ -33,7 +38,29 @@ impl TapTotal for Vec<u8> {
 
 #[test]
 fn numbers_of_every_width_come_back() {
-    for value in [0i64, 127, 128, -1, 4095, 4096, -4096, -4097, 32767, 32768, -32768, -32769, 8388607, 8388608, -8388608, -8388609, i64::from(i32::MAX), i64::from(i32::MIN), 1 << 31, i64::MAX, i64::MIN] {
+    for value in [
+        0i64,
+        127,
+        128,
+        -1,
+        4095,
+        4096,
+        -4096,
+        -4097,
+        32767,
+        32768,
+        -32768,
+        -32769,
+        8388607,
+        8388608,
+        -8388608,
+        -8388609,
+        i64::from(i32::MAX),
+        i64::from(i32::MIN),
+        1 << 31,
+        i64::MAX,
+        i64::MIN,
+    ] {
         let pack = pack(&[value.to_string().as_bytes()]);
         assert!(matches!(pack.get(pack.first().unwrap()), Element::Int(own) if own == value), "{value}");
     }
