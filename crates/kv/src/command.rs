@@ -6,17 +6,21 @@
 //! To add a family: a file here that exports `ROWS`, and a line in `table::families`.
 
 pub mod args;
+pub mod bits;
 pub mod collections;
+pub mod dump;
 pub mod error;
 pub mod geo;
 pub mod geo_search;
 pub mod hash_expiry;
 pub mod hashes;
+pub mod hyperloglog;
 pub mod keys;
 pub mod lists;
 pub mod server;
 pub mod sets;
 pub mod sort;
+pub mod streams;
 pub mod strings;
 pub mod table;
 pub mod zset_combine;

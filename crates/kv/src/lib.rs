@@ -7,6 +7,7 @@
 //! | `dispatch` | from a request to its reply |
 //! | `command` | the table of commands, a file a family |
 //! | `value` | a file a type |
+//! | `rdb` | the serialised form of values: files, `DUMP`, storage |
 //! | `keyspace` | databases, dictionary, expiry |
 //! | `client`, `server` | what commands know of clients and of the server |
 
@@ -18,6 +19,7 @@ pub mod command;
 pub mod dispatch;
 pub mod keyspace;
 pub mod net;
+pub mod rdb;
 pub mod resp;
 pub mod run;
 pub mod server;

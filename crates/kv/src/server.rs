@@ -60,6 +60,16 @@ impl Server {
         512 << 20
     }
 
+    /// A sparse HyperLogLog that grows beyond this becomes dense.
+    pub fn hll_sparse_bytes_max(&self) -> usize {
+        3000
+    }
+
+    /// When a node of a stream is full.
+    pub fn stream_node_limits(&self) -> crate::value::stream::NodeLimits {
+        crate::value::stream::NodeLimits { bytes_max: 4096, entries_max: 100 }
+    }
+
     /// Whether anyone follows the changes of keys.
     pub fn follows_changes(&self) -> bool {
         !self.waiting.is_empty()

@@ -1,16 +1,20 @@
 //! Values by type, with the encodings that `OBJECT ENCODING` names. No protocol in here.
 
+pub mod bits;
 pub mod decimal;
 pub mod geohash;
 pub mod glob;
 pub mod hash;
+pub mod hyperloglog;
 pub mod integer;
 pub mod intset;
 pub mod limits;
 pub mod list;
 pub mod listpack;
 pub mod ranked;
+pub mod serialised;
 pub mod set;
+pub mod stream;
 pub mod string;
 pub mod table;
 pub mod zset;
@@ -18,6 +22,7 @@ pub mod zset;
 pub use hash::Hash;
 pub use list::List;
 pub use set::Set;
+pub use stream::Stream;
 pub use string::Str;
 pub use zset::Zset;
 
@@ -29,6 +34,7 @@ pub enum Value {
     Set(Box<Set>),
     Hash(Box<Hash>),
     Zset(Box<Zset>),
+    Stream(Box<Stream>),
 }
 
 /// The key holds a value of another type.
@@ -50,6 +56,20 @@ impl Value {
         }
     }
 
+    pub fn as_stream(&self) -> Result<&Stream, WrongType> {
+        match self {
+            Value::Stream(stream) => Ok(stream),
+            _ => Err(WrongType),
+        }
+    }
+
+    pub fn as_stream_mut(&mut self) -> Result<&mut Stream, WrongType> {
+        match self {
+            Value::Stream(stream) => Ok(stream),
+            _ => Err(WrongType),
+        }
+    }
+
     /// As `TYPE` answers.
     pub fn type_name(&self) -> &'static str {
         match self {
@@ -58,6 +78,7 @@ impl Value {
             Value::Set(_) => "set",
             Value::Hash(_) => "hash",
             Value::Zset(_) => "zset",
+            Value::Stream(_) => "stream",
         }
     }
 
@@ -69,6 +90,7 @@ impl Value {
             Value::Set(set) => set.encoding(),
             Value::Hash(hash) => hash.encoding(),
             Value::Zset(zset) => zset.encoding(),
+            Value::Stream(_) => "stream",
         }
     }
 
@@ -80,6 +102,7 @@ impl Value {
             Value::Set(set) => size_of::<Set>() + set.heap_bytes(),
             Value::Hash(hash) => size_of::<Hash>() + hash.heap_bytes(),
             Value::Zset(zset) => size_of::<Zset>() + zset.heap_bytes(),
+            Value::Stream(stream) => size_of::<Stream>() + stream.heap_bytes(),
         }
     }
 }

@@ -389,6 +389,10 @@ fn families() -> Vec<&'static [Row]> {
         super::sort::ROWS,
         super::keys::ROWS,
         super::server::ROWS,
+        super::bits::ROWS,
+        super::hyperloglog::ROWS,
+        super::streams::ROWS,
+        super::dump::ROWS,
     ]
 }
 

@@ -92,6 +92,14 @@ impl Reply {
         self.bulk(itoa::Buffer::new().format(number).as_bytes());
     }
 
+    /// An element of a listpack.
+    pub fn element(&mut self, element: crate::rdb::listpack::Element<'_>) {
+        match element {
+            crate::rdb::listpack::Element::Str(bytes) => self.bulk(bytes),
+            crate::rdb::listpack::Element::Int(number) => self.bulk_int(number),
+        }
+    }
+
     pub fn bulk_or_null(&mut self, bytes: Option<&[u8]>) {
         match bytes {
             Some(bytes) => self.bulk(bytes),

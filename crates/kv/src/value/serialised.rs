@@ -1,0 +1,144 @@
+//! Values to RDB and back.
+//!
+//! Compact encodings are those of RDB, so they are copied. A hash whose fields expire is written as Redis 7.4 writes it, which older versions
+//! do not read; all other values can be read by Redis 7.0.
+
+use super::hash::HashBody;
+use super::limits::CollectionLimits;
+use super::list::End;
+use super::{Hash, List, Set, Str, Value, Zset};
+use crate::rdb::length::{write_length, write_string};
+use crate::rdb::object::{ExpiringField, NODE_PACKED};
+use crate::rdb::{Object, kind, stream};
+
+impl Value {
+    /// Appends the value in its RDB form. Returns the type byte, which stands in front of it or elsewhere.
+    pub fn write_rdb(&self, out: &mut Vec<u8>) -> u8 {
+        match self {
+            Value::Str(text) => {
+                text.with(|bytes| write_string(out, bytes));
+                kind::STRING
+            }
+            Value::List(list) => {
+                let packs = list.packs();
+                write_length(out, packs.len() as u64);
+                for pack in packs {
+                    write_length(out, NODE_PACKED);
+                    write_string(out, pack.as_bytes());
+                }
+                kind::LIST_QUICKLIST_2
+            }
+            Value::Set(set) => write_set(out, set),
+            Value::Hash(hash) => write_hash(out, hash),
+            Value::Zset(zset) => write_zset(out, zset),
+            Value::Stream(value) => {
+                stream::write(out, value);
+                kind::STREAM_LISTPACKS_2
+            }
+        }
+    }
+
+    /// Type byte and value: what storage keeps, and DUMP without its footer.
+    pub fn to_rdb(&self) -> Vec<u8> {
+        let mut out = vec![0];
+        out[0] = self.write_rdb(&mut out);
+        out
+    }
+
+    /// The value that RDB described, in the encoding that `limits` give it.
+    pub fn from_rdb(object: Object, limits: &CollectionLimits) -> Value {
+        match object {
+            Object::String(bytes) => Value::Str(Str::encoded(&bytes)),
+            Object::List(elements) => {
+                let mut list = List::new();
+                for element in &elements {
+                    list.push(End::Right, element, limits);
+                }
+                list.into()
+            }
+            Object::Set(members) => {
+                let mut set = Set::new();
+                for member in &members {
+                    set.insert(member, limits);
+                }
+                set.into()
+            }
+            Object::Hash(pairs) => {
+                let mut hash = Hash::new();
+                for (field, value) in &pairs {
+                    hash.insert(field, value, limits);
+                }
+                hash.into()
+            }
+            Object::ExpiringHash(fields) => {
+                let mut hash = Hash::new();
+                for ExpiringField { field, value, expires_ms } in &fields {
+                    hash.insert(field, value, limits);
+                    if let Some(at_ms) = expires_ms {
+                        hash.expire_at(field, *at_ms);
+                    }
+                }
+                hash.into()
+            }
+            Object::Zset(members) => {
+                let mut zset = Zset::new();
+                for (member, score) in &members {
+                    zset.insert(member, *score, limits);
+                }
+                zset.into()
+            }
+            Object::Stream(stream) => Value::Stream(stream),
+        }
+    }
+}
+
+fn write_set(out: &mut Vec<u8>, set: &Set) -> u8 {
+    if let Set::Ints(ints) = set {
+        write_string(out, ints.as_bytes());
+        return kind::SET_INTSET;
+    }
+    write_length(out, set.len() as u64);
+    for member in set.iter() {
+        write_string(out, member.bytes(&mut itoa::Buffer::new()));
+    }
+    kind::SET
+}
+
+fn write_hash(out: &mut Vec<u8>, hash: &Hash) -> u8 {
+    if let Some(first_ms) = hash.next_expiry() {
+        out.extend_from_slice(&first_ms.to_le_bytes());
+        write_length(out, hash.len() as u64);
+        for (field, value) in hash.iter() {
+            let mut buffer = itoa::Buffer::new();
+            let field = field.bytes(&mut buffer);
+            // Zero means that the field does not expire.
+            write_length(out, hash.expiry_of(field).map_or(0, |at_ms| (at_ms - first_ms) as u64 + 1));
+            write_string(out, field);
+            write_string(out, value.bytes(&mut itoa::Buffer::new()));
+        }
+        return kind::HASH_METADATA;
+    }
+    if let HashBody::Pack(pack) = hash.body() {
+        write_string(out, pack.as_bytes());
+        return kind::HASH_LISTPACK;
+    }
+    write_length(out, hash.len() as u64);
+    for (field, value) in hash.iter() {
+        write_string(out, field.bytes(&mut itoa::Buffer::new()));
+        write_string(out, value.bytes(&mut itoa::Buffer::new()));
+    }
+    kind::HASH
+}
+
+fn write_zset(out: &mut Vec<u8>, zset: &Zset) -> u8 {
+    if let Zset::Pack(pack) = zset {
+        write_string(out, pack.as_bytes());
+        return kind::ZSET_LISTPACK;
+    }
+    write_length(out, zset.len() as u64);
+    for (member, score) in zset.iter_from(0) {
+        write_string(out, member.bytes(&mut itoa::Buffer::new()));
+        out.extend_from_slice(&score.to_le_bytes());
+    }
+    kind::ZSET_2
+}
