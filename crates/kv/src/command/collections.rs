@@ -132,6 +132,22 @@ pub fn signed_count(arg: Arg<'_>) -> Result<i64, CommandError> {
     Ok(count)
 }
 
+/// The count of HRANDFIELD and ZRANDMEMBER, and whether `word` asks for what belongs to the elements.
+pub fn random_options(args: &[Arg<'_>], word: &str) -> Result<(Option<i64>, bool), CommandError> {
+    let Some(count) = args.get(2) else { return Ok((None, false)) };
+    let count = signed_count(count)?;
+    match &args[3..] {
+        [] => Ok((Some(count), false)),
+        [option] if args::is(option, word) => {
+            if count.unsigned_abs() > i64::MAX as u64 / 2 {
+                return Err(CommandError::of("ERR value is out of range"));
+            }
+            Ok((Some(count), true))
+        }
+        _ => Err(CommandError::Syntax),
+    }
+}
+
 /// Indices that may be negative, as a range inside `0..len`.
 pub fn index_range(start: i64, stop: i64, len: usize) -> std::ops::Range<usize> {
     let len = len as i64;

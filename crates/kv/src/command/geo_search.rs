@@ -99,8 +99,8 @@ impl<'a> Request<'a> {
                 &rest[4..]
             }
             Form::RadiusByMember => {
-                request.set_shape(radius(rest[1], rest[2])?);
                 request.center = member_position(zset, rest[0])?;
+                request.set_shape(radius(rest[1], rest[2])?);
                 &rest[3..]
             }
             Form::Search => rest,

@@ -291,18 +291,7 @@ fn hincrbyfloat(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
 }
 
 fn hrandfield(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
-    let (count, with_values) = match args.len() {
-        2 => (None, false),
-        3 => (Some(collections::signed_count(args[2])?), false),
-        4 if args::is(args[3], "WITHVALUES") => {
-            let count = collections::signed_count(args[2])?;
-            if count.unsigned_abs() > i64::MAX as u64 / 2 {
-                return Err(CommandError::of("ERR value is out of range"));
-            }
-            (Some(count), true)
-        }
-        _ => return Err(CommandError::Syntax),
-    };
+    let (count, with_values) = collections::random_options(args, "WITHVALUES")?;
     let (db, reply) = ctx.split();
     let mut random = Random::of(db);
     let Some(hash) = live(db, args[1])? else {

@@ -199,13 +199,10 @@ fn order(
     Ok(weighted.into_iter().map(|(_, element)| element).collect())
 }
 
-/// A weight as `strtod` reads it: leading spaces are skipped, and an empty text is zero.
+/// A weight; a number out of a double's range isn't one.
 fn number(text: &[u8]) -> Result<f64, CommandError> {
-    let trimmed = text.trim_ascii_start();
-    if text.is_empty() {
-        return Ok(0.0);
-    }
-    parse_double(trimmed).ok_or(CommandError::of("ERR One or more scores can't be converted into double"))
+    let number = if text.is_empty() { Some(0.0) } else { parse_double(text.trim_ascii_start()) };
+    number.ok_or(CommandError::of("ERR One or more scores can't be converted into double"))
 }
 
 /// The part of the result that LIMIT asks for.

@@ -6,7 +6,7 @@ use super::collections::{self, index_range, read_zset, removed_from, store, writ
 use super::table::{Access, Flags, Group, Keys, Row, flags};
 use super::{Arg, CommandError, Ctx, Done, args};
 use crate::keyspace::Class;
-use crate::value::decimal::parse_double;
+use crate::value::decimal::parse_double_leniently;
 use crate::value::listpack::Element;
 use crate::value::zset::Zset;
 use std::ops::Range;
@@ -133,7 +133,7 @@ fn score_bound(arg: Arg<'_>) -> Result<(f64, bool), CommandError> {
         Some(text) => (text, true),
         None => (arg, false),
     };
-    let score = parse_double(text).ok_or(CommandError::of("ERR min or max is not a float"))?;
+    let score = parse_double_leniently(text).ok_or(CommandError::of("ERR min or max is not a float"))?;
     Ok((score, excluded))
 }
 

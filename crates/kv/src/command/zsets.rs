@@ -7,7 +7,7 @@ use super::collections::{
 use super::table::{Access, Flags, Group, Keys, Row, flags};
 use super::{Arg, CommandError, Ctx, Done, args};
 use crate::keyspace::{Class, Keyspace};
-use crate::value::decimal::{format_g17, parse_double};
+use crate::value::decimal::{format_g17, format_score, parse_double};
 use crate::value::limits::CollectionLimits;
 use crate::value::zset::Zset;
 
@@ -479,18 +479,7 @@ fn bzmpop(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
 }
 
 fn zrandmember(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
-    let (count, with_scores) = match args.len() {
-        2 => (None, false),
-        3 => (Some(collections::signed_count(args[2])?), false),
-        4 if args::is(args[3], "WITHSCORES") => {
-            let count = collections::signed_count(args[2])?;
-            if count.unsigned_abs() > i64::MAX as u64 / 2 {
-                return Err(CommandError::of("ERR value is out of range"));
-            }
-            (Some(count), true)
-        }
-        _ => return Err(CommandError::Syntax),
-    };
+    let (count, with_scores) = collections::random_options(args, "WITHSCORES")?;
     let (db, reply) = ctx.split();
     let mut random = Random::of(db);
     let Some(zset) = read_zset(db, args[1])? else {
@@ -527,10 +516,12 @@ fn zscan(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
     let (db, reply) = ctx.split();
     let mut elements = Vec::new();
     let cursor = read_zset(db, args[1])?.map_or(0, |zset| {
+        // Redis prints what a listpack holds as it is.
+        let format = if matches!(zset, Zset::Pack(_)) { format_score } else { format_g17 };
         zset.scan(scan.cursor, scan.count, |member, score| {
             if scan.matches(member) {
                 elements.push(member.to_vec());
-                elements.push(format_g17(score).into_bytes());
+                elements.push(format(score).into_bytes());
             }
         })
     });

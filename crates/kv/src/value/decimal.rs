@@ -35,11 +35,8 @@ pub fn format_g17(value: f64) -> String {
 
 /// The text of a score inside a listpack: an integer without a fraction if it is one, else `%.17g`.
 pub fn format_score(value: f64) -> String {
-    // Below 2^52 every integral double is exact as an i64.
-    if value == value.trunc()
-        && value.abs() < 4_503_599_627_370_496.0
-        && !(value == 0.0 && value.is_sign_negative())
-    {
+    // Redis stores integral scores as integers up to this magnitude. A negative zero loses its sign, as in Redis.
+    if value == value.trunc() && value.abs() <= (i64::MAX / 2) as f64 {
         return (value as i64).to_string();
     }
     format_g17(value)
@@ -72,6 +69,20 @@ pub fn parse_double(text: &[u8]) -> Option<f64> {
         return None;
     };
     Some(if negative { -magnitude } else { magnitude })
+}
+
+/// Parses a double as a bare `strtod` does: leading spaces are skipped, an empty text is zero, and a number that is too
+/// large is infinite.
+pub fn parse_double_leniently(text: &[u8]) -> Option<f64> {
+    if text.is_empty() {
+        return Some(0.0);
+    }
+    let text = text.trim_ascii_start();
+    parse_double(text).or_else(|| {
+        let digits = text.strip_prefix(b"-").or(text.strip_prefix(b"+")).unwrap_or(text);
+        let is_decimal = digits.first().is_some_and(|&first| first.is_ascii_digit() || first == b'.');
+        std::str::from_utf8(text).ok().filter(|_| is_decimal)?.parse().ok()
+    })
 }
 
 fn parse_hex(text: &str) -> Option<f64> {
@@ -193,6 +204,22 @@ mod tests {
         }
         for text in ["", " 1", "1 ", "nan", "abc", "1e", "--1", "+", "0x", "1e999", "1_0", "."] {
             assert_eq!(parse_double(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn lenient_doubles_are_those_of_strtod() {
+        for (text, value) in [
+            ("", 0.0),
+            (" 1", 1.0),
+            ("\t-2.5", -2.5),
+            ("1e400", f64::INFINITY),
+            ("-1e400", f64::NEG_INFINITY),
+        ] {
+            assert_eq!(parse_double_leniently(text.as_bytes()), Some(value), "{text:?}");
+        }
+        for text in [" ", "1 ", "x", "nan", "-nan", "1e", "- 1"] {
+            assert_eq!(parse_double_leniently(text.as_bytes()), None, "{text:?}");
         }
     }
 
