@@ -218,12 +218,15 @@ pub struct Scan<'a> {
 }
 
 impl<'a> Scan<'a> {
+    /// Parses the cursor, which is refused even if the key doesn't exist.
+    pub fn cursor(args: &[Arg<'a>]) -> Result<u64, CommandError> {
+        let text = std::str::from_utf8(args[2]).ok();
+        text.and_then(|text| text.parse().ok()).ok_or(CommandError::of("ERR invalid cursor"))
+    }
+
     /// Parses `key cursor [MATCH pattern] [COUNT count]`.
     pub fn parse(args: &[Arg<'a>]) -> Result<Scan<'a>, CommandError> {
-        let cursor = std::str::from_utf8(args[2])
-            .ok()
-            .and_then(|text| text.parse::<u64>().ok())
-            .ok_or(CommandError::of("ERR invalid cursor"))?;
+        let cursor = Scan::cursor(args)?;
         let mut scan = Scan { cursor, count: 10, pattern: None };
         for option in args[3..].chunks(2) {
             match option {

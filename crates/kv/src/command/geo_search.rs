@@ -100,7 +100,11 @@ impl<'a> Request<'a> {
             }
             Form::RadiusByMember => {
                 request.center = member_position(zset, rest[0])?;
-                request.set_shape(radius(rest[1], rest[2])?);
+                // Redis doesn't look at the radius if there is no sorted set to search.
+                request.set_shape(match zset {
+                    Some(_) => radius(rest[1], rest[2])?,
+                    None => (Shape::Radius(0.0), 1.0),
+                });
                 &rest[3..]
             }
             Form::Search => rest,

@@ -327,17 +327,22 @@ fn hrandfield(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
 }
 
 fn hscan(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
-    let scan = Scan::parse(args)?;
+    Scan::cursor(args)?;
     let (db, reply) = ctx.split();
+    let Some(hash) = live(db, args[1])? else {
+        Scan::reply(reply, 0, &[]);
+        return Ok(());
+    };
+    let scan = Scan::parse(args)?;
     let mut elements = Vec::new();
-    let cursor = live(db, args[1])?.map_or(0, |hash| {
+    let cursor = {
         hash.scan(scan.cursor, scan.count, |field, value| {
             if scan.matches(field) {
                 elements.push(field.to_vec());
                 elements.push(value.to_vec());
             }
         })
-    });
+    };
     Scan::reply(reply, cursor, &elements);
     Ok(())
 }

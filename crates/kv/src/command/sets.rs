@@ -431,16 +431,21 @@ fn sintercard(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
 }
 
 fn sscan(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
-    let scan = Scan::parse(args)?;
+    Scan::cursor(args)?;
     let (db, reply) = ctx.split();
+    let Some(set) = read_set(db, args[1])? else {
+        Scan::reply(reply, 0, &[]);
+        return Ok(());
+    };
+    let scan = Scan::parse(args)?;
     let mut members = Vec::new();
-    let cursor = read_set(db, args[1])?.map_or(0, |set| {
+    let cursor = {
         set.scan(scan.cursor, scan.count, |member| {
             if scan.matches(member) {
                 members.push(member.to_vec());
             }
         })
-    });
+    };
     Scan::reply(reply, cursor, &members);
     Ok(())
 }

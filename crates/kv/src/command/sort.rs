@@ -112,8 +112,8 @@ fn run(ctx: &mut Ctx<'_>, args: &[Arg<'_>], may_store: bool) -> Done {
     let request = Request::parse(&args[2..], may_store)?;
     let limits = ctx.limits();
     let (db, reply) = ctx.split();
-    let (elements, is_set, is_zset) = elements(db, args[1])?;
-    let elements = order(db, elements, &request, is_set, is_zset)?;
+    let (elements, is_set) = elements(db, args[1])?;
+    let elements = order(db, elements, &request, is_set)?;
     let range = slice(request.offset, request.count, elements.len());
     let chosen = &elements[range];
     let mut results: Vec<Option<Vec<u8>>> = Vec::with_capacity(chosen.len() * request.get.len().max(1));
@@ -142,15 +142,13 @@ fn run(ctx: &mut Ctx<'_>, args: &[Arg<'_>], may_store: bool) -> Done {
     Ok(())
 }
 
-/// The elements of the sorted key, and whether it's a set or a sorted set.
-fn elements(db: &mut Keyspace, key: &[u8]) -> Result<(Vec<Vec<u8>>, bool, bool), CommandError> {
+/// The elements of the sorted key, and whether it's a set, whose elements have no order.
+fn elements(db: &mut Keyspace, key: &[u8]) -> Result<(Vec<Vec<u8>>, bool), CommandError> {
     Ok(match db.read(key) {
-        None => (Vec::new(), false, false),
-        Some(Value::List(list)) => (list.iter().map(Element::to_vec).collect(), false, false),
-        Some(Value::Set(set)) => (set.iter().map(Element::to_vec).collect(), true, false),
-        Some(Value::Zset(zset)) => {
-            (zset.iter_from(0).map(|(member, _)| member.to_vec()).collect(), false, true)
-        }
+        None => (Vec::new(), false),
+        Some(Value::List(list)) => (list.iter().map(Element::to_vec).collect(), false),
+        Some(Value::Set(set)) => (set.iter().map(Element::to_vec).collect(), true),
+        Some(Value::Zset(zset)) => (zset.iter_from(0).map(|(member, _)| member.to_vec()).collect(), false),
         Some(_) => return Err(CommandError::WrongType),
     })
 }
@@ -160,13 +158,12 @@ fn order(
     mut elements: Vec<Vec<u8>>,
     request: &Request<'_>,
     is_set: bool,
-    is_zset: bool,
 ) -> Result<Vec<Vec<u8>>, CommandError> {
     let (mut by, mut alpha) = (request.by, request.alpha);
     if by.is_some_and(|pattern| !pattern.contains(&b'*')) {
         // A stored set is always ordered, so that its result doesn't depend on the order in memory.
         if !(is_set && request.target.is_some()) {
-            if is_zset && request.descending {
+            if !is_set && request.descending {
                 elements.reverse();
             }
             return Ok(elements);

@@ -205,7 +205,7 @@ fn compute(
     options: &Options,
     limits: &CollectionLimits,
 ) -> Zset {
-    let mut result = Zset::new();
+    let mut result = Zset::new_ordered();
     match operation {
         Operation::Union => {
             for (source, weight) in sources.iter().zip(&options.weights) {

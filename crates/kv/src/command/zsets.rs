@@ -512,10 +512,15 @@ fn zrandmember(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
 }
 
 fn zscan(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
-    let scan = Scan::parse(args)?;
+    Scan::cursor(args)?;
     let (db, reply) = ctx.split();
+    let Some(zset) = read_zset(db, args[1])? else {
+        Scan::reply(reply, 0, &[]);
+        return Ok(());
+    };
+    let scan = Scan::parse(args)?;
     let mut elements = Vec::new();
-    let cursor = read_zset(db, args[1])?.map_or(0, |zset| {
+    let cursor = {
         // Redis prints what a listpack holds as it is.
         let format = if matches!(zset, Zset::Pack(_)) { format_score } else { format_g17 };
         zset.scan(scan.cursor, scan.count, |member, score| {
@@ -524,7 +529,7 @@ fn zscan(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
                 elements.push(format(score).into_bytes());
             }
         })
-    });
+    };
     Scan::reply(reply, cursor, &elements);
     Ok(())
 }

@@ -96,6 +96,11 @@ impl Zset {
         Zset::Pack(Listpack::new())
     }
 
+    /// An empty set in the encoding for large ones, for a result that is built whole and then compacted.
+    pub fn new_ordered() -> Self {
+        Zset::Ordered(Box::default())
+    }
+
     pub fn len(&self) -> usize {
         match self {
             Zset::Pack(pack) => pack.len() / 2,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 pub struct Server {
     pub address: SocketAddr,
+    pub core: std::sync::Arc<parking_lot::Mutex<terrace_kv::server::Core>>,
     thread: Option<std::thread::JoinHandle<()>>,
     stop: Box<dyn Fn() + Send>,
 }
@@ -22,9 +23,10 @@ impl Server {
         let address = listening.addresses()[0];
         prepare(&mut listening.core.lock());
         let core = listening.core.clone();
-        let stop = Box::new(move || core.lock().server.is_stopping = true);
+        let stopped = core.clone();
+        let stop = Box::new(move || stopped.lock().server.is_stopping = true);
         let thread = std::thread::spawn(move || listening.run().unwrap());
-        Server { address, thread: Some(thread), stop }
+        Server { address, core, thread: Some(thread), stop }
     }
 
     pub fn connect(&self) -> Client {
