@@ -7,6 +7,7 @@ mod adopt;
 mod bench;
 mod exit;
 mod instance;
+mod kv;
 mod location;
 mod output;
 
@@ -53,6 +54,8 @@ enum Command {
     Adopt(adopt::Adopt),
     /// Measure the devices and the engine on them, in empty places
     Bench(bench::Bench),
+    /// Serve clients of Redis, with data in memory
+    Kv(kv::Kv),
     /// Print every setting with its default, or check a configuration file
     Config {
         /// A file to check; nothing is opened
@@ -94,6 +97,7 @@ fn main() -> ExitCode {
                 ExitCode::from(2)
             }
         },
+        Command::Kv(kv) => kv::run(&kv),
         Command::Config { check: None } => {
             output::text(&terrace::open::document());
             ExitCode::SUCCESS

@@ -1,7 +1,10 @@
 //! A client as commands know it: what it selected, its reply buffer, what it waits for. Its socket is the event loop's.
 
+use crate::command::table::Found;
 use crate::keyspace::Key;
+use crate::pubsub::Kind;
 use crate::resp::Reply;
+use crate::server::Server;
 use std::collections::HashMap;
 
 pub type ClientId = u64;
@@ -23,6 +26,29 @@ pub struct Blocked {
     pub args: Vec<Vec<u8>>,
 }
 
+/// A transaction that is being queued.
+#[derive(Default)]
+pub struct Multi {
+    pub commands: Vec<(Found, Vec<Vec<u8>>)>,
+    /// A command was refused: EXEC fails.
+    pub is_refused: bool,
+}
+
+pub struct Watched {
+    pub db: u16,
+    pub key: Key,
+    pub was_there: bool,
+}
+
+/// `CLIENT REPLY`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReplyMode {
+    On,
+    Off,
+    /// The reply of the next command is left out.
+    SkipNext,
+}
+
 pub struct Client {
     pub id: ClientId,
     /// The event loop that has the socket, and its token there.
@@ -41,6 +67,18 @@ pub struct Client {
     pub wants_to_block: Option<Block>,
     pub blocked: Option<Blocked>,
     pub denies_blocking: bool,
+    pub multi: Option<Multi>,
+    pub watched: Vec<Watched>,
+    /// Names by kind of subscription.
+    pub subscriptions: [Vec<Vec<u8>>; 3],
+    pub gave_password: bool,
+    pub reply_mode: ReplyMode,
+    pub library: Vec<u8>,
+    pub library_version: Vec<u8>,
+    /// `CLIENT NO-EVICT`.
+    pub is_kept: bool,
+    /// `CLIENT NO-TOUCH`.
+    pub is_untouching: bool,
 }
 
 impl Client {
@@ -68,7 +106,35 @@ impl Client {
             wants_to_block: None,
             blocked: None,
             denies_blocking: false,
+            multi: None,
+            watched: Vec::new(),
+            subscriptions: [const { Vec::new() }; 3],
+            gave_password: false,
+            reply_mode: ReplyMode::On,
+            library: Vec::new(),
+            library_version: Vec::new(),
+            is_kept: false,
+            is_untouching: false,
         }
+    }
+
+    pub fn is_authenticated(&self, server: &Server) -> bool {
+        self.gave_password || !server.config.limits.needs_password
+    }
+
+    /// Subscriptions that the reply of a (un)subscription counts.
+    pub fn subscribed(&self, kind: Kind) -> usize {
+        match kind {
+            Kind::Shard => self.subscriptions[Kind::Shard as usize].len(),
+            Kind::Channel | Kind::Pattern => {
+                self.subscriptions[Kind::Channel as usize].len()
+                    + self.subscriptions[Kind::Pattern as usize].len()
+            }
+        }
+    }
+
+    pub fn subscribed_at_all(&self) -> bool {
+        self.subscriptions.iter().any(|names| !names.is_empty())
     }
 }
 

@@ -7,6 +7,7 @@
 
 pub mod args;
 pub mod bits;
+pub mod clients;
 pub mod collections;
 pub mod dump;
 pub mod error;
@@ -15,14 +16,18 @@ pub mod geo_search;
 pub mod hash_expiry;
 pub mod hashes;
 pub mod hyperloglog;
+pub mod info;
 pub mod keys;
 pub mod lists;
+pub mod pubsub;
+pub mod scan;
 pub mod server;
 pub mod sets;
 pub mod sort;
 pub mod streams;
 pub mod strings;
 pub mod table;
+pub mod transactions;
 pub mod zset_combine;
 pub mod zset_ranges;
 pub mod zsets;

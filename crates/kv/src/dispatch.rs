@@ -2,11 +2,31 @@
 //!
 //! Everything here runs under the lock of the core, one command after another.
 
-use crate::client::{Blocked, Client, ClientId};
+use crate::client::{Blocked, Client, ClientId, ReplyMode};
 use crate::command::table::{Found, table};
 use crate::command::{Arg, CommandError, Ctx, Flags, args};
 use crate::keyspace::Change;
 use crate::server::Core;
+
+/// Commands that a subscriber of RESP2 may send.
+const SUBSCRIBER_COMMANDS: &[&str] = &[
+    "ping",
+    "subscribe",
+    "ssubscribe",
+    "psubscribe",
+    "unsubscribe",
+    "sunsubscribe",
+    "punsubscribe",
+    "quit",
+    "reset",
+];
+/// Commands that run at once though a transaction is being queued.
+const UNQUEUED_COMMANDS: &[&str] = &["exec", "discard", "multi", "watch", "quit", "reset"];
+
+enum Admitted {
+    Runs(Found),
+    Queued,
+}
 
 impl Core {
     /// Executes a request of a client that is taken out of the list of clients.
@@ -15,23 +35,64 @@ impl Core {
             return;
         }
         client.last_command_ms = self.dbs.all[0].now_ms;
-        let found = match find(args) {
-            Ok(found) => found,
-            Err(error) => return self.refuse(client, &error),
-        };
-        client.last_command = found.row.name;
-        let mut reply = std::mem::take(&mut client.reply);
-        self.run(client, &mut reply, found, args, false);
-        client.reply = reply;
+        let skips = client.reply_mode == ReplyMode::SkipNext;
+        match find(args).and_then(|found| self.admit(client, found, args)) {
+            Err(error) => {
+                if let Some(multi) = &mut client.multi {
+                    multi.is_refused = true;
+                }
+                self.server.stats.errors += 1;
+                client.reply.error(error.text());
+            }
+            Ok(Admitted::Queued) => client.reply.simple("QUEUED"),
+            Ok(Admitted::Runs(found)) => {
+                client.last_command = found.row.name;
+                let mut reply = std::mem::take(&mut client.reply);
+                self.run(client, &mut reply, found, args, false);
+                client.reply = reply;
+            }
+        }
+        if skips && client.reply_mode == ReplyMode::SkipNext {
+            client.reply_mode = ReplyMode::On;
+            client.reply.muted = false;
+        }
         if client.wants_to_block.is_some() {
             self.block(client, args);
         }
-        self.pass_on_changes();
+        self.pass_on_changes(Some(client));
     }
 
-    fn refuse(&mut self, client: &mut Client, error: &CommandError) {
-        self.server.stats.errors += 1;
-        client.reply.error(error.text());
+    /// Whether a command may run now: authenticated, allowed where the client is, or queued for EXEC.
+    fn admit(
+        &mut self,
+        client: &mut Client,
+        found: Found,
+        args: &[Arg<'_>],
+    ) -> Result<Admitted, CommandError> {
+        let row = found.row;
+        let refused = |core: &mut Core, error| {
+            core.server.command_stats[found.number].rejected += 1;
+            Err(error)
+        };
+        if !row.flags.contains(Flags::NO_AUTH) && !client.is_authenticated(&self.server) {
+            return refused(self, CommandError::of("NOAUTH Authentication required."));
+        }
+        if !client.reply.resp3 && client.subscribed_at_all() && !SUBSCRIBER_COMMANDS.contains(&row.name) {
+            let name = found.full_name();
+            let text = format_args!(
+                "Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
+            );
+            return refused(self, CommandError::err(text));
+        }
+        let Some(multi) = &mut client.multi else { return Ok(Admitted::Runs(found)) };
+        if UNQUEUED_COMMANDS.contains(&row.name) {
+            return Ok(Admitted::Runs(found));
+        }
+        if row.flags.contains(Flags::NO_MULTI) {
+            return refused(self, CommandError::of("ERR Command not allowed inside a transaction"));
+        }
+        multi.commands.push((found, args.iter().map(|arg| arg.to_vec()).collect()));
+        Ok(Admitted::Queued)
     }
 
     /// Runs a command and writes its reply.
@@ -62,21 +123,6 @@ impl Core {
         self.dbs.record_changes(true);
     }
 
-    /// Takes a client that waits out of the queues of its keys.
-    pub fn unblock(&mut self, client: &mut Client) -> Option<Blocked> {
-        let blocked = client.blocked.take()?;
-        for key in &blocked.keys {
-            let place = (blocked.db, key.clone());
-            if let Some(queue) = self.server.waiting.get_mut(&place) {
-                queue.retain(|&id| id != client.id);
-                if queue.is_empty() {
-                    self.server.waiting.remove(&place);
-                }
-            }
-        }
-        Some(blocked)
-    }
-
     /// Ends the waits whose time is over.
     pub fn end_waits(&mut self) {
         let now_ms = self.dbs.all[0].now_ms;
@@ -91,7 +137,7 @@ impl Core {
             .collect();
         for id in over {
             let Some(mut client) = self.server.clients.take(id) else { continue };
-            self.unblock(&mut client);
+            self.server.unblock(&mut client);
             client.reply.null_array();
             self.server.clients.touched.push(id);
             self.server.clients.put_back(client);
@@ -99,12 +145,18 @@ impl Core {
     }
 
     /// Tells all who follow changes, and serves clients that wait for what changed, until nothing changes any more.
-    pub fn pass_on_changes(&mut self) {
+    /// `current` is the client whose command made them.
+    pub fn pass_on_changes(&mut self, mut current: Option<&mut Client>) {
         if self.dbs.all.iter().all(|db| db.changes.is_empty()) {
             return;
         }
         while let Some((db, list)) = self.take_changes() {
             for change in &list {
+                self.server.touch_watched(db, &change.key);
+                if self.server.config.limits.notices != 0 {
+                    let current = current.as_deref_mut().map(|client| (client.id, &mut client.reply));
+                    self.server.publish_notice(current, db, change);
+                }
                 self.serve_waiting(db, change);
             }
         }
@@ -136,7 +188,7 @@ impl Core {
             client.reply = reply;
             client.blocked = Some(blocked);
             if client.wants_to_block.take().is_none() {
-                self.unblock(&mut client);
+                self.server.unblock(&mut client);
                 self.server.clients.touched.push(id);
             }
             self.server.clients.put_back(client);
@@ -193,6 +245,8 @@ impl Ctx<'_> {
     pub fn call(&mut self, found: Found, args: &[Arg<'_>]) {
         let started = self.server.world.clock.now();
         let errors = self.reply.errors;
+        let touches = !self.client.is_untouching;
+        self.db().is_touching = touches;
         if let Err(error) = (found.row.handler)(self, args) {
             self.reply.error(error.text());
         }
@@ -202,7 +256,20 @@ impl Ctx<'_> {
         let stats = &mut self.server.command_stats[found.number];
         stats.calls += 1;
         stats.failed += u64::from(failed);
-        stats.nanos += self.server.world.clock.now().saturating_sub(started);
+        let nanos = self.server.world.clock.now().saturating_sub(started);
+        stats.nanos += nanos;
+        let limit = self.server.config.limits.slow_micros;
+        if limit >= 0 && nanos / 1000 >= limit as u64 && !found.row.flags.contains(Flags::SKIP_SLOWLOG) {
+            self.log_slow(nanos / 1000, args);
+        }
+    }
+}
+
+impl Ctx<'_> {
+    fn log_slow(&mut self, micros: u64, args: &[Arg<'_>]) {
+        let len_max = usize::try_from(self.server.config.number("slowlog-max-len")).unwrap_or(0);
+        let at = self.now_ms() / 1000;
+        self.server.slow.add(at, micros, args, &self.client.address, &self.client.name, len_max);
     }
 }
 
@@ -214,6 +281,8 @@ pub fn is_write(found: Found) -> bool {
 impl Core {
     /// Undoes all that the server knows of a client that is gone.
     pub fn forget(&mut self, client: &mut Client) {
-        self.unblock(client);
+        self.server.unblock(client);
+        self.server.unwatch(client);
+        self.server.unsubscribe_all(client);
     }
 }

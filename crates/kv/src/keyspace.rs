@@ -47,6 +47,14 @@ impl Databases {
         }
     }
 
+    /// Exchanges the contents of two databases.
+    pub fn swap(&mut self, first: u16, second: u16) {
+        let (low, high) = (usize::from(first.min(second)), usize::from(first.max(second)));
+        if let Some([one, .., other]) = self.all.get_mut(low..=high) {
+            one.exchange(other);
+        }
+    }
+
     /// Changes since the start: `rdb_changes_since_last_save`.
     pub fn dirty(&self) -> u64 {
         self.all.iter().map(|db| db.changes.count).sum()

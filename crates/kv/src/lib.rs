@@ -8,7 +8,9 @@
 //! | `command` | the table of commands, a file a family |
 //! | `value` | a file a type |
 //! | `rdb` | the serialised form of values: files, `DUMP`, storage |
+//! | `config` | settings by Redis's names |
 //! | `keyspace` | databases, dictionary, expiry |
+//! | `pubsub` | channels and their subscribers |
 //! | `client`, `server` | what commands know of clients and of the server |
 
 #![deny(clippy::disallowed_methods)]
@@ -16,11 +18,15 @@
 
 pub mod client;
 pub mod command;
+pub mod config;
 pub mod dispatch;
 pub mod keyspace;
+pub mod memory;
 pub mod net;
+pub mod pubsub;
 pub mod rdb;
 pub mod resp;
 pub mod run;
 pub mod server;
+pub mod slowlog;
 pub mod value;

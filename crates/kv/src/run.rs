@@ -1,5 +1,6 @@
 //! Starting a server.
 
+use crate::config::Config;
 use crate::keyspace::Databases;
 use crate::net::event_loop::EventLoop;
 use crate::server::{Core, Server};
@@ -8,8 +9,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use terrace_io::World;
 
-const DATABASES: u16 = 16;
-
 /// A server that listens and is not running yet.
 pub struct Listening {
     pub core: Arc<Mutex<Core>>,
@@ -17,11 +16,15 @@ pub struct Listening {
 }
 
 /// Opens the listeners.
-pub fn listen(world: World, addresses: &[SocketAddr]) -> std::io::Result<Listening> {
+pub fn listen(world: World, config: Config, addresses: &[SocketAddr]) -> std::io::Result<Listening> {
     let seed = (world.random.next_u64(), world.random.next_u64());
-    let mut dbs = Databases::new(DATABASES, seed);
+    let mut dbs = Databases::new(config.number("databases") as u16, seed);
     dbs.set_now(world.clock.unix_ms() as i64);
-    let core = Arc::new(Mutex::new(Core { dbs, server: Server::new(world.clone()) }));
+    let mut server = Server::new(world.clone());
+    server.config = config;
+    server.apply_config();
+    dbs.record_changes(server.follows_changes());
+    let core = Arc::new(Mutex::new(Core { dbs, server }));
     let event_loop = EventLoop::new(world, core.clone(), addresses)?;
     Ok(Listening { core, event_loop })
 }

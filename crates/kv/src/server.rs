@@ -1,10 +1,14 @@
 //! What all clients share besides the data: clients, who waits for which key, counters.
 
-use crate::client::{ClientId, Clients};
+use crate::client::{Blocked, Client, ClientId, Clients};
 use crate::command::table::table;
-use crate::keyspace::{Databases, Key};
+use crate::config::{Config, NOTICE_KEYEVENT, NOTICE_KEYSPACE};
+use crate::keyspace::{Change, Databases, Key};
+use crate::pubsub::{Channels, Kind};
+use crate::resp::Reply;
+use crate::slowlog::SlowLog;
 use crate::value::limits::CollectionLimits;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use terrace_io::World;
 
 /// Counters of a command.
@@ -36,6 +40,13 @@ pub struct Server {
     pub collection_limits: CollectionLimits,
     /// Clients that wait for a key, in the order in which they are served.
     pub waiting: HashMap<(u16, Key), VecDeque<ClientId>>,
+    /// Clients that watch a key.
+    pub watching: HashMap<(u16, Key), Vec<ClientId>>,
+    /// Clients one of whose watched keys was changed.
+    pub changed_for: HashSet<ClientId>,
+    pub channels: Channels,
+    pub config: Config,
+    pub slow: SlowLog,
     /// Ends the server: set by `SHUTDOWN` and by signals.
     pub is_stopping: bool,
 }
@@ -43,7 +54,7 @@ pub struct Server {
 impl Server {
     pub fn new(world: World) -> Server {
         let started_ms = world.clock.unix_ms() as i64;
-        Server {
+        let mut server = Server {
             world,
             clients: Clients::default(),
             stats: Stats::default(),
@@ -51,28 +62,126 @@ impl Server {
             started_ms,
             collection_limits: CollectionLimits::default(),
             waiting: HashMap::new(),
+            watching: HashMap::new(),
+            changed_for: HashSet::new(),
+            channels: Channels::default(),
+            config: Config::default(),
+            slow: SlowLog::default(),
             is_stopping: false,
-        }
+        };
+        server.apply_config();
+        server
     }
 
     /// Longest bulk string of a request and longest string value.
     pub fn bulk_bytes_max(&self) -> usize {
-        512 << 20
+        self.config.limits.bulk_bytes_max
     }
 
     /// A sparse HyperLogLog that grows beyond this becomes dense.
     pub fn hll_sparse_bytes_max(&self) -> usize {
-        3000
+        self.config.size("hll-sparse-max-bytes")
     }
 
     /// When a node of a stream is full.
     pub fn stream_node_limits(&self) -> crate::value::stream::NodeLimits {
-        crate::value::stream::NodeLimits { bytes_max: 4096, entries_max: 100 }
+        crate::value::stream::NodeLimits {
+            bytes_max: self.config.size("stream-node-max-bytes"),
+            entries_max: self.config.size("stream-node-max-entries"),
+        }
+    }
+
+    /// Takes over settings that are kept elsewhere too. Call it after each change of the configuration.
+    pub fn apply_config(&mut self) {
+        let size = |name: &str| self.config.size(name);
+        self.collection_limits = CollectionLimits {
+            hash_max_listpack_entries: size("hash-max-listpack-entries"),
+            hash_max_listpack_value: size("hash-max-listpack-value"),
+            set_max_intset_entries: size("set-max-intset-entries"),
+            set_max_listpack_entries: size("set-max-listpack-entries"),
+            set_max_listpack_value: size("set-max-listpack-value"),
+            zset_max_listpack_entries: size("zset-max-listpack-entries"),
+            zset_max_listpack_value: size("zset-max-listpack-value"),
+            list_max_listpack_size: self.config.number("list-max-listpack-size"),
+        };
     }
 
     /// Whether anyone follows the changes of keys.
     pub fn follows_changes(&self) -> bool {
-        !self.waiting.is_empty()
+        !self.waiting.is_empty() || !self.watching.is_empty() || self.config.limits.notices != 0
+    }
+
+    /// Forgets the keys that a client watches.
+    pub fn unwatch(&mut self, client: &mut Client) {
+        for watched in client.watched.drain(..) {
+            let place = (watched.db, watched.key);
+            if let Some(ids) = self.watching.get_mut(&place) {
+                ids.retain(|&id| id != client.id);
+                if ids.is_empty() {
+                    self.watching.remove(&place);
+                }
+            }
+        }
+        self.changed_for.remove(&client.id);
+    }
+
+    /// Tells the clients that watch a key that it was changed.
+    pub fn touch_watched(&mut self, db: u16, key: &Key) {
+        if let Some(ids) = self.watching.get(&(db, key.clone())) {
+            self.changed_for.extend(ids);
+        }
+    }
+
+    /// Before all keys of a database are deleted or exchanged with those of `other`: tells the clients that watch a key which is in one of both.
+    pub fn touch_all_watched(&mut self, dbs: &mut Databases, db: u16, other: Option<u16>) {
+        for ((watched_db, key), ids) in &self.watching {
+            let is_there = |dbs: &mut Databases, db: u16| dbs.get(db).is_some_and(|db| db.contains(key));
+            if *watched_db == db && (is_there(dbs, db) || other.is_some_and(|other| is_there(dbs, other))) {
+                self.changed_for.extend(ids);
+            }
+        }
+    }
+
+    /// Publishes the notices of a change that `notify-keyspace-events` asks for.
+    pub fn publish_notice(&mut self, mut current: Option<(ClientId, &mut Reply)>, db: u16, change: &Change) {
+        let wanted = self.config.limits.notices;
+        if wanted & change.class as u32 == 0 || self.channels.is_empty() {
+            return;
+        }
+        let mut send = |channel: &[u8], message: &[u8]| {
+            let current = current.as_mut().map(|(id, reply)| (*id, &mut **reply));
+            self.channels.publish(&mut self.clients, current, false, channel, message);
+        };
+        if wanted & NOTICE_KEYSPACE != 0 {
+            let channel = [format!("__keyspace@{db}__:").as_bytes(), &change.key].concat();
+            send(&channel, change.event.as_bytes());
+        }
+        if wanted & NOTICE_KEYEVENT != 0 {
+            send(format!("__keyevent@{db}__:{}", change.event).as_bytes(), &change.key);
+        }
+    }
+
+    pub fn unsubscribe_all(&mut self, client: &mut Client) {
+        for kind in [Kind::Channel, Kind::Pattern, Kind::Shard] {
+            for name in client.subscriptions[kind as usize].drain(..) {
+                self.channels.remove(kind, &name, client.id);
+            }
+        }
+    }
+
+    /// Takes a client that waits out of the queues of its keys.
+    pub fn unblock(&mut self, client: &mut Client) -> Option<Blocked> {
+        let blocked = client.blocked.take()?;
+        for key in &blocked.keys {
+            let place = (blocked.db, key.clone());
+            if let Some(queue) = self.waiting.get_mut(&place) {
+                queue.retain(|&id| id != client.id);
+                if queue.is_empty() {
+                    self.waiting.remove(&place);
+                }
+            }
+        }
+        Some(blocked)
     }
 }
 

@@ -393,6 +393,11 @@ fn families() -> Vec<&'static [Row]> {
         super::hyperloglog::ROWS,
         super::streams::ROWS,
         super::dump::ROWS,
+        super::scan::ROWS,
+        super::transactions::ROWS,
+        super::pubsub::ROWS,
+        super::clients::ROWS,
+        super::info::ROWS,
     ]
 }
 

@@ -221,11 +221,21 @@ impl Keyspace {
         self.swap_contents(Contents { dictionary: Dictionary::new(), expiries: Expiries::default() })
     }
 
-    /// Exchanges the contents, for `SWAPDB`.
-    pub fn swap_contents(&mut self, contents: Contents) -> Contents {
+    /// Exchanges the contents.
+    fn swap_contents(&mut self, contents: Contents) -> Contents {
         Contents {
             dictionary: std::mem::replace(&mut self.dictionary, contents.dictionary),
             expiries: std::mem::replace(&mut self.expiries, contents.expiries),
+        }
+    }
+
+    /// Exchanges the contents with another database, for `SWAPDB`.
+    pub fn exchange(&mut self, other: &mut Keyspace) {
+        std::mem::swap(&mut self.dictionary, &mut other.dictionary);
+        std::mem::swap(&mut self.expiries, &mut other.expiries);
+        for db in [self, other] {
+            db.changes.all = true;
+            db.changes.count += 1;
         }
     }
 

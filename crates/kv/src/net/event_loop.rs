@@ -291,5 +291,5 @@ fn tick(core: &mut Core) {
             }
         }
     }
-    core.pass_on_changes();
+    core.pass_on_changes(None);
 }

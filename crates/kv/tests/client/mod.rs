@@ -19,7 +19,8 @@ impl Server {
 
     pub fn start_with(prepare: impl FnOnce(&mut terrace_kv::server::Core)) -> Server {
         let any = "127.0.0.1:0".parse().unwrap();
-        let listening = terrace_kv::run::listen(terrace_io::real::world(), &[any]).unwrap();
+        let listening =
+            terrace_kv::run::listen(terrace_io::real::world(), Default::default(), &[any]).unwrap();
         let address = listening.addresses()[0];
         prepare(&mut listening.core.lock());
         let core = listening.core.clone();

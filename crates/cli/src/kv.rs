@@ -1,0 +1,72 @@
+//! `terrace kv`: the server that speaks Redis's protocol.
+//!
+//! A configuration file of Redis is taken first, then the options; a directive that means nothing here is named once on standard error.
+
+use clap::Args;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+#[derive(Args)]
+pub struct Kv {
+    /// A configuration file of Redis: known directives are taken, others are named and ignored
+    config: Option<PathBuf>,
+    /// The addresses to listen on
+    #[arg(long, value_delimiter = ',')]
+    bind: Vec<String>,
+    /// The port to listen on
+    #[arg(long)]
+    port: Option<u16>,
+}
+
+pub fn run(options: &Kv) -> ExitCode {
+    match serve(options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("error: {message}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn serve(options: &Kv) -> Result<(), String> {
+    let mut config = terrace_kv::config::Config::default();
+    if let Some(path) = &options.config {
+        let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let ignored = config.load_file(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+        if !ignored.is_empty() {
+            eprintln!("{}: ignored, as they mean nothing here: {}", path.display(), ignored.join(", "));
+        }
+    }
+    let mut set =
+        |name: &str, value: &str| config.load(name, value).map(drop).map_err(|error| error.to_string());
+    if !options.bind.is_empty() {
+        set("bind", &options.bind.join(" "))?;
+    }
+    if let Some(port) = options.port {
+        set("port", &port.to_string())?;
+    }
+    let addresses = addresses(config.text("bind"), config.number("port") as u16)?;
+    let world = terrace_io::real::world();
+    let listening = terrace_kv::run::listen(world, config, &addresses)
+        .map_err(|error| format!("{addresses:?}: {error}"))?;
+    for address in listening.addresses() {
+        eprintln!("terrace kv: ready to accept connections on {address}; data is kept in memory alone");
+    }
+    listening.run().map_err(|error| error.to_string())
+}
+
+/// The addresses of `bind`. One with `-` before it may be missing on this machine.
+fn addresses(bind: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+    let mut found = Vec::new();
+    for name in bind.split_whitespace() {
+        let (name, is_optional) = name.strip_prefix('-').map_or((name, false), |name| (name, true));
+        let name = if name == "*" { "0.0.0.0" } else { name };
+        match (name, port).to_socket_addrs() {
+            Ok(addresses) => found.extend(addresses.take(1)),
+            Err(_) if is_optional => {}
+            Err(error) => return Err(format!("bind {name}: {error}")),
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,392 @@
+//! Settings by Redis's names: `CONFIG GET` and `SET`, and the lines of a configuration file.
+//!
+//! A value is kept as `CONFIG GET` shows it. What is read for every command is kept parsed in [`Limits`].
+
+use crate::command::args::is;
+use crate::resp::parse::{parse_i64, split_words};
+use crate::value::glob;
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Bool,
+    Int(i64, i64),
+    /// A size, with units (`1gb`).
+    Bytes,
+    Text,
+    OneOf(&'static [&'static str]),
+    /// The letters of keyspace notices.
+    Notices,
+}
+
+struct Parameter {
+    name: &'static str,
+    kind: Kind,
+    default: &'static str,
+    /// Only at the start.
+    fixed: bool,
+}
+
+const fn free(name: &'static str, kind: Kind, default: &'static str) -> Parameter {
+    Parameter { name, kind, default, fixed: false }
+}
+
+const fn fixed(name: &'static str, kind: Kind, default: &'static str) -> Parameter {
+    Parameter { name, kind, default, fixed: true }
+}
+
+const POLICIES: &[&str] = &[
+    "volatile-lru",
+    "allkeys-lru",
+    "volatile-lfu",
+    "allkeys-lfu",
+    "volatile-random",
+    "allkeys-random",
+    "volatile-ttl",
+    "noeviction",
+];
+
+const PARAMETERS: &[Parameter] = &[
+    fixed("bind", Kind::Text, "127.0.0.1"),
+    fixed("port", Kind::Int(0, 65535), "6380"),
+    fixed("dir", Kind::Text, ""),
+    fixed("object", Kind::Text, ""),
+    fixed("databases", Kind::Int(1, 1024), "16"),
+    free("maxmemory", Kind::Bytes, "0"),
+    free("maxmemory-policy", Kind::OneOf(POLICIES), "noeviction"),
+    free("maxmemory-samples", Kind::Int(1, 64), "5"),
+    free("maxclients", Kind::Int(1, u32::MAX as i64), "10000"),
+    free("timeout", Kind::Int(0, i32::MAX as i64), "0"),
+    free("requirepass", Kind::Text, ""),
+    free("protected-mode", Kind::Bool, "yes"),
+    free("appendonly", Kind::Bool, "no"),
+    free("appendfsync", Kind::OneOf(&["always", "everysec", "no"]), "everysec"),
+    free("save", Kind::Text, ""),
+    free("proto-max-bulk-len", Kind::Bytes, "536870912"),
+    free("client-query-buffer-limit", Kind::Bytes, "1073741824"),
+    free("notify-keyspace-events", Kind::Notices, ""),
+    free("slowlog-log-slower-than", Kind::Int(-1, i64::MAX), "10000"),
+    free("slowlog-max-len", Kind::Int(0, 1 << 20), "128"),
+    free("latency-monitor-threshold", Kind::Int(0, i64::MAX), "0"),
+    free("hash-max-listpack-entries", Kind::Int(0, i64::MAX), "512"),
+    free("hash-max-ziplist-entries", Kind::Int(0, i64::MAX), "512"),
+    free("hash-max-listpack-value", Kind::Bytes, "64"),
+    free("hash-max-ziplist-value", Kind::Bytes, "64"),
+    free("list-max-listpack-size", Kind::Int(-5, i32::MAX as i64), "-2"),
+    free("list-max-ziplist-size", Kind::Int(-5, i32::MAX as i64), "-2"),
+    free("list-compress-depth", Kind::Int(0, i32::MAX as i64), "0"),
+    free("set-max-intset-entries", Kind::Int(0, i64::MAX), "512"),
+    free("set-max-listpack-entries", Kind::Int(0, i64::MAX), "128"),
+    free("set-max-listpack-value", Kind::Bytes, "64"),
+    free("hll-sparse-max-bytes", Kind::Bytes, "3000"),
+    free("zset-max-listpack-entries", Kind::Int(0, i64::MAX), "128"),
+    free("zset-max-ziplist-entries", Kind::Int(0, i64::MAX), "128"),
+    free("zset-max-listpack-value", Kind::Bytes, "64"),
+    free("zset-max-ziplist-value", Kind::Bytes, "64"),
+    free("stream-node-max-bytes", Kind::Bytes, "4096"),
+    free("stream-node-max-entries", Kind::Int(0, i64::MAX), "100"),
+    free("lua-time-limit", Kind::Int(0, i64::MAX), "5000"),
+    free("busy-reply-threshold", Kind::Int(0, i64::MAX), "5000"),
+    free("lazyfree-lazy-user-del", Kind::Bool, "no"),
+    free("lazyfree-lazy-user-flush", Kind::Bool, "no"),
+];
+
+/// Settings that have an older name too.
+const ALIASES: &[(&str, &str)] = &[
+    ("hash-max-ziplist-entries", "hash-max-listpack-entries"),
+    ("hash-max-ziplist-value", "hash-max-listpack-value"),
+    ("list-max-ziplist-size", "list-max-listpack-size"),
+    ("zset-max-ziplist-entries", "zset-max-listpack-entries"),
+    ("zset-max-ziplist-value", "zset-max-listpack-value"),
+    ("lua-time-limit", "busy-reply-threshold"),
+];
+
+/// Settings that are read for every command or connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Limits {
+    pub bulk_bytes_max: usize,
+    pub query_buffer_bytes_max: usize,
+    pub clients_max: usize,
+    pub idle_seconds_max: i64,
+    /// Bits of [`crate::keyspace::Class`], and the bits of `K` and `E`.
+    pub notices: u32,
+    /// Microseconds; negative: nothing is logged.
+    pub slow_micros: i64,
+    pub needs_password: bool,
+}
+
+pub struct Config {
+    values: Vec<String>,
+    pub limits: Limits,
+}
+
+pub const NOTICE_KEYSPACE: u32 = 1;
+pub const NOTICE_KEYEVENT: u32 = 1 << 1;
+/// Letters of `notify-keyspace-events` with their bits, in the order in which they are shown.
+const NOTICE_LETTERS: &[(char, u32)] = &[
+    ('g', 1 << 2),
+    ('$', 1 << 3),
+    ('l', 1 << 4),
+    ('s', 1 << 5),
+    ('h', 1 << 6),
+    ('z', 1 << 7),
+    ('x', 1 << 8),
+    ('e', 1 << 9),
+    ('t', 1 << 10),
+    ('d', 1 << 13),
+];
+const NOTICE_ALL: u32 = 0b10_0111_1111_1100;
+const NOTICE_REST: &[(char, u32)] =
+    &[('K', NOTICE_KEYSPACE), ('E', NOTICE_KEYEVENT), ('m', 1 << 11), ('n', 1 << 14)];
+
+fn parse_notices(text: &str) -> Option<u32> {
+    text.chars().try_fold(0, |bits, letter| match letter {
+        'A' => Some(bits | NOTICE_ALL),
+        _ => NOTICE_LETTERS
+            .iter()
+            .chain(NOTICE_REST)
+            .find(|(known, _)| *known == letter)
+            .map(|(_, bit)| bits | bit),
+    })
+}
+
+fn show_notices(bits: u32) -> String {
+    let mut text = String::new();
+    if bits & NOTICE_ALL == NOTICE_ALL {
+        text.push('A');
+    } else {
+        text.extend(NOTICE_LETTERS.iter().filter(|(_, bit)| bits & bit != 0).map(|(letter, _)| letter));
+    }
+    text.extend(NOTICE_REST.iter().filter(|(_, bit)| bits & bit != 0).map(|(letter, _)| letter));
+    text
+}
+
+/// A size with a unit, as configuration files have it.
+pub fn parse_bytes(text: &str) -> Option<i64> {
+    let lower = text.to_ascii_lowercase();
+    let digits = lower.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let unit = match &lower[digits.len()..] {
+        "" | "b" => 1,
+        "k" => 1000,
+        "kb" => 1 << 10,
+        "m" => 1_000_000,
+        "mb" => 1 << 20,
+        "g" => 1_000_000_000,
+        "gb" => 1 << 30,
+        _ => return None,
+    };
+    parse_i64(digits.as_bytes()).filter(|&number| number >= 0)?.checked_mul(unit)
+}
+
+fn index(name: &str) -> Option<usize> {
+    PARAMETERS.iter().position(|parameter| parameter.name.eq_ignore_ascii_case(name))
+}
+
+/// The value as it is shown, or why it is refused.
+fn canonical(parameter: &Parameter, value: &str) -> Result<String, String> {
+    match parameter.kind {
+        Kind::Bool if is(value.as_bytes(), "yes") || is(value.as_bytes(), "no") => {
+            Ok(value.to_ascii_lowercase())
+        }
+        Kind::Bool => Err("argument must be 'yes' or 'no'".into()),
+        Kind::Int(min, max) => match parse_i64(value.as_bytes()) {
+            Some(number) if (min..=max).contains(&number) => Ok(number.to_string()),
+            Some(_) => Err(format!("argument must be between {min} and {max} inclusive")),
+            None => Err("argument couldn't be parsed into an integer".into()),
+        },
+        Kind::Bytes => {
+            parse_bytes(value).map(|bytes| bytes.to_string()).ok_or("argument must be a memory value".into())
+        }
+        Kind::Text => Ok(value.to_owned()),
+        Kind::OneOf(all) => match all.iter().find(|known| known.eq_ignore_ascii_case(value)) {
+            Some(known) => Ok((*known).to_owned()),
+            None => Err(format!("argument(s) must be one of the following: {}", all.join(", "))),
+        },
+        Kind::Notices => parse_notices(value)
+            .map(show_notices)
+            .ok_or("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.".into()),
+    }
+}
+
+/// Why a setting is refused.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ConfigError {
+    Unknown(String),
+    Fixed(String),
+    Twice(String),
+    Invalid(String, String),
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        let values = PARAMETERS.iter().map(|parameter| parameter.default.to_owned()).collect();
+        let mut config = Config { values, limits: Limits::default() };
+        config.refresh();
+        config
+    }
+}
+
+impl Config {
+    /// The value of a known setting.
+    pub fn text(&self, name: &str) -> &str {
+        index(name).map_or("", |at| &self.values[at])
+    }
+
+    /// The value of a known setting that is a number or a size.
+    pub fn number(&self, name: &str) -> i64 {
+        parse_i64(self.text(name).as_bytes()).unwrap_or(0)
+    }
+
+    /// As [`Config::number`], of one that is never negative.
+    pub fn size(&self, name: &str) -> usize {
+        usize::try_from(self.number(name)).unwrap_or(0)
+    }
+
+    pub fn is_on(&self, name: &str) -> bool {
+        self.text(name) == "yes"
+    }
+
+    /// Settings whose names match a pattern, with their values.
+    pub fn matching<'a>(&'a self, pattern: &'a [u8]) -> impl Iterator<Item = (&'static str, &'a str)> {
+        let all = PARAMETERS.iter().zip(&self.values);
+        all.filter(|(parameter, _)| glob::matches_ignoring_case(pattern, parameter.name.as_bytes()))
+            .map(|(parameter, value)| (parameter.name, value.as_str()))
+    }
+
+    /// Changes settings of a running server, all or none.
+    pub fn set(&mut self, pairs: &[(String, String)]) -> Result<(), ConfigError> {
+        let mut changes: Vec<(usize, String)> = Vec::new();
+        for (name, value) in pairs {
+            let at = index(name).ok_or_else(|| ConfigError::Unknown(name.clone()))?;
+            let parameter = &PARAMETERS[at];
+            if parameter.fixed {
+                return Err(ConfigError::Fixed(name.clone()));
+            }
+            if changes.iter().any(|(other, _)| *other == at) {
+                return Err(ConfigError::Twice(name.clone()));
+            }
+            let value = canonical(parameter, value).map_err(|why| ConfigError::Invalid(name.clone(), why))?;
+            changes.push((at, value));
+        }
+        for (at, value) in changes {
+            self.put(at, value);
+        }
+        self.refresh();
+        Ok(())
+    }
+
+    fn put(&mut self, at: usize, value: String) {
+        let name = PARAMETERS[at].name;
+        for (one, other) in ALIASES {
+            let alias = if *one == name { other } else { one };
+            if (*one == name || *other == name)
+                && let Some(at) = index(alias)
+            {
+                self.values[at].clone_from(&value);
+            }
+        }
+        self.values[at] = value;
+    }
+
+    /// Sets a value at the start. An unknown name is not an error: it is returned, for a warning.
+    pub fn load(&mut self, name: &str, value: &str) -> Result<bool, ConfigError> {
+        let Some(at) = index(name) else { return Ok(false) };
+        let value =
+            canonical(&PARAMETERS[at], value).map_err(|why| ConfigError::Invalid(name.to_owned(), why))?;
+        self.put(at, value);
+        self.refresh();
+        Ok(true)
+    }
+
+    /// Takes the lines of a configuration file of Redis; returns the directives that mean nothing here, each once.
+    pub fn load_file(&mut self, text: &str) -> Result<Vec<String>, ConfigError> {
+        let mut ignored = Vec::new();
+        for line in text.lines() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let words = split_words(line.as_bytes()).ok_or_else(|| {
+                ConfigError::Invalid(line.to_owned(), "unbalanced quotes in configuration line".into())
+            })?;
+            let words: Vec<String> =
+                words.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+            let Some((name, values)) = words.split_first() else { continue };
+            if !self.load(name, &values.join(" "))? && !ignored.contains(name) {
+                ignored.push(name.clone());
+            }
+        }
+        Ok(ignored)
+    }
+
+    fn refresh(&mut self) {
+        let size = |number: i64| usize::try_from(number).unwrap_or(usize::MAX);
+        self.limits = Limits {
+            bulk_bytes_max: size(self.number("proto-max-bulk-len")),
+            query_buffer_bytes_max: size(self.number("client-query-buffer-limit")),
+            clients_max: size(self.number("maxclients")),
+            idle_seconds_max: self.number("timeout"),
+            notices: parse_notices(self.text("notify-keyspace-events")).unwrap_or(0),
+            slow_micros: self.number("slowlog-log-slower-than"),
+            needs_password: !self.text("requirepass").is_empty(),
+        };
+    }
+}
+
+impl std::fmt::Display for ConfigError {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            ConfigError::Unknown(name) => {
+                write!(out, "Unknown option or number of arguments for CONFIG SET - '{name}'")
+            }
+            ConfigError::Fixed(name) => {
+                write!(
+                    out,
+                    "CONFIG SET failed (possibly related to argument '{name}') - can't set immutable config"
+                )
+            }
+            ConfigError::Twice(name) => {
+                write!(out, "CONFIG SET failed (possibly related to argument '{name}') - duplicate parameter")
+            }
+            ConfigError::Invalid(name, why) => {
+                write!(out, "CONFIG SET failed (possibly related to argument '{name}') - {why}")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_redis_is_taken_and_ignored_directives_are_named_once() {
+        let mut config = Config::default();
+        let file = "# comment\nmaxmemory 100mb\nsave 3600 1\nrdbcompression yes\nrdbcompression no\nrequirepass \"a b\"\n";
+        assert_eq!(config.load_file(file), Ok(vec!["rdbcompression".to_owned()]));
+        assert_eq!(config.number("maxmemory"), 100 << 20);
+        assert_eq!(config.text("requirepass"), "a b");
+        assert!(config.limits.needs_password);
+    }
+
+    #[test]
+    fn a_change_of_several_settings_is_all_or_none() {
+        let mut config = Config::default();
+        let pairs = |pairs: &[(&str, &str)]| {
+            pairs.iter().map(|(a, b)| (a.to_string(), b.to_string())).collect::<Vec<_>>()
+        };
+        assert!(config.set(&pairs(&[("timeout", "5"), ("maxclients", "x")])).is_err());
+        assert_eq!(config.number("timeout"), 0);
+        assert!(config.set(&pairs(&[("port", "5")])).is_err());
+        config.set(&pairs(&[("hash-max-ziplist-entries", "7")])).unwrap();
+        assert_eq!(config.number("hash-max-listpack-entries"), 7);
+    }
+
+    #[test]
+    fn notices_are_shown_in_the_order_of_redis() {
+        let mut config = Config::default();
+        config.set(&[("notify-keyspace-events".to_owned(), "KEA".to_owned())]).unwrap();
+        assert_eq!(config.text("notify-keyspace-events"), "AKE");
+        config.set(&[("notify-keyspace-events".to_owned(), "Kl$".to_owned())]).unwrap();
+        assert_eq!(config.text("notify-keyspace-events"), "$lK");
+    }
+}
