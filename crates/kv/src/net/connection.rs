@@ -17,6 +17,8 @@ pub struct Connection {
     /// The command of the client waits: its next ones are not executed.
     pub is_blocked: bool,
     pub waits_for_writable: bool,
+    /// Not read from until its output is sent.
+    pub is_throttled: bool,
 }
 
 /// What a read or a write of a socket came to.
@@ -44,6 +46,7 @@ impl Connection {
             closes: false,
             is_blocked: false,
             waits_for_writable: false,
+            is_throttled: false,
         }
     }
 
@@ -83,6 +86,12 @@ impl Connection {
         } else {
             self.output.append(replies);
         }
+    }
+
+    /// Gives up what was not sent, before the connection is closed.
+    pub fn drop_output(&mut self) {
+        self.output = Vec::new();
+        self.sent = 0;
     }
 
     pub fn unsent_bytes(&self) -> usize {

@@ -8,12 +8,14 @@
 
 use super::connection::{Connection, Flow};
 use crate::client::Client;
+use crate::config::Limits;
+use crate::resp::parse::ParseLimits;
 use crate::server::Core;
 use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +25,10 @@ const LISTENER: usize = usize::MAX - 1;
 const WAKER: usize = usize::MAX;
 /// Time between two looks at expired keys and waits that are over.
 const TICK_MS: u64 = 10;
+/// Unsent output at which a client's requests are no longer read.
+const UNSENT_BYTES_MAX: usize = 64 << 20;
+/// Unsent output at which a subscriber is dropped: it cannot be slowed, as others write to it.
+const SUBSCRIBER_BYTES_MAX: usize = 32 << 20;
 /// Rounds of the sweep for expired keys in a tick: bounds its time to about a quarter of it.
 const SWEEP_ROUNDS: usize = 64;
 
@@ -36,6 +42,8 @@ pub struct EventLoop {
     /// Connections to read without an event.
     again: Vec<usize>,
     last_tick_ms: u64,
+    /// Of the configuration, as the last turn saw it.
+    limits: Limits,
 }
 
 impl EventLoop {
@@ -53,6 +61,7 @@ impl EventLoop {
             listeners.push(listener);
         }
         let last_tick_ms = world.clock.unix_ms();
+        let limits = core.lock().server.config.limits;
         Ok(EventLoop {
             world,
             core,
@@ -62,6 +71,7 @@ impl EventLoop {
             free: Vec::new(),
             again: Vec::new(),
             last_tick_ms,
+            limits,
         })
     }
 
@@ -143,6 +153,17 @@ impl EventLoop {
                 continue;
             }
             let mut core = self.core.lock();
+            if let Some(refusal) = refusal(&core, &address) {
+                core.server.stats.rejected_connections += 1;
+                drop(core);
+                self.free.push(token);
+                if token == self.connections.len() {
+                    self.connections.push(None);
+                }
+                // The client is refused whether or not it reads why.
+                let _ = stream.write(refusal.as_bytes());
+                continue;
+            }
             let id = core.server.clients.next_id();
             core.server.stats.connections += 1;
             let now_ms = self.world.clock.unix_ms() as i64;
@@ -171,7 +192,15 @@ impl EventLoop {
                 // Commands wait already: what else the client sends stays in its socket, except that the end of it is seen.
                 return false;
             }
+            if connection.unsent_bytes() > UNSENT_BYTES_MAX {
+                // A client that does not read its replies is not read from until it does.
+                connection.is_throttled = true;
+                return false;
+            }
             let (flow, bytes) = connection.read();
+            if connection.requests.pending_bytes() > self.limits.query_buffer_bytes_max {
+                connection.closes = true;
+            }
             input_bytes += bytes as u64;
             match flow {
                 Flow::Closed => connection.closes = true,
@@ -191,6 +220,7 @@ impl EventLoop {
         let mut core = core.lock();
         core.dbs.set_now(now_ms as i64);
         core.server.stats.input_bytes += input_bytes;
+        self.limits = core.server.config.limits;
         for &token in ready.iter() {
             self.execute(&mut core, token);
         }
@@ -239,9 +269,17 @@ impl EventLoop {
             client.reply.error(&format!("ERR {}", fault.0));
             client.closes = true;
         }
+        connection.requests.limits = ParseLimits {
+            bulk_bytes_max: i64::try_from(self.limits.bulk_bytes_max).unwrap_or(i64::MAX),
+            authenticated: client.is_authenticated(&core.server),
+        };
         connection.is_blocked = client.blocked.is_some();
         connection.take_output(&mut client.reply.buffer);
-        connection.closes |= client.closes;
+        let lags = client.subscribed_at_all() && connection.unsent_bytes() > SUBSCRIBER_BYTES_MAX;
+        connection.closes |= client.closes || lags;
+        if lags {
+            connection.drop_output();
+        }
         core.server.clients.put_back(client);
     }
 
@@ -262,6 +300,9 @@ impl EventLoop {
         let (flow, bytes) =
             if connection.unsent_bytes() > 0 { connection.write() } else { (Flow::Drained, 0) };
         connection.waits_for_writable = flow == Flow::More;
+        if flow == Flow::Drained && std::mem::take(&mut connection.is_throttled) {
+            self.again.push(token);
+        }
         if flow == Flow::Closed || (connection.closes && flow == Flow::Drained) {
             self.close(token);
         }
@@ -278,6 +319,21 @@ impl EventLoop {
             core.forget(&mut client);
         }
     }
+}
+
+/// Why a connection is not accepted.
+fn refusal(core: &Core, address: &SocketAddr) -> Option<&'static str> {
+    let config = &core.server.config;
+    if core.server.clients.len() >= config.limits.clients_max {
+        return Some("-ERR max number of clients reached\r\n");
+    }
+    let is_open = config.is_on("protected-mode") && !config.limits.needs_password;
+    if is_open && !address.ip().to_canonical().is_loopback() {
+        return Some(
+            "-DENIED Protected mode is on and no password is set: connections are accepted from this machine alone. Set requirepass, or protected-mode to no.\r\n",
+        );
+    }
+    None
 }
 
 /// Work that is due from time to time.
