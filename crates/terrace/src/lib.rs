@@ -63,3 +63,5 @@ pub use db::snapshot::Snapshot;
 pub use db::tree::Tree;
 pub use db::txn::{Isolation, Savepoint, Txn};
 pub use error::{Error, ErrorKind, Result};
+#[doc(hidden)]
+pub use terrace_engine::planted;

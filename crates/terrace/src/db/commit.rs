@@ -76,6 +76,22 @@ impl Commit {
         self.until(Durability::Wait)
     }
 
+    /// Returns when the commit is as durable as asked for: [`Durability::Written`] waits for a write to the log and no sync, [`Durability::None`]
+    /// waits for nothing but the pace that a nearly full volume sets.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let db = terrace::Db::open_with(terrace::Config::new(dir.path()).log(4 << 20).memory(8 << 20))?;
+    /// let mut batch = terrace::Batch::new();
+    /// batch.put(&db.tree("t")?, "key", "value");
+    /// db.submit(&batch)?.wait_for(terrace::Durability::Written)?;
+    /// # drop(batch);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn wait_for(self, durability: Durability) -> Result<()> {
+        self.until(durability)
+    }
+
     /// Returns at once; `done` is called once, when the commit is durable or that has failed: at once, or by the thread that writes the
     /// log. So it must neither wait nor panic. Of two commits the one that came later is not called back first, unless it changed nothing.
     ///

@@ -227,4 +227,26 @@ impl Db {
         let batch = place.lock().take();
         batch.map_or(Ok(()), Err)
     }
+
+    /// Runs `work` on one of the instance's background threads, for event loops that need more than one read: it may wait. It is given an error if the
+    /// instance is closed before its turn. Returns false, and drops `work`, if too many calls are under way.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let db = terrace::Db::open_with(terrace::Config::new(dir.path()).log(4 << 20).memory(8 << 20))?;
+    /// let tree = db.tree("t")?;
+    /// let (told, heard) = std::sync::mpsc::channel();
+    /// let work = move |turn: terrace::Result<()>| told.send(turn.and_then(|()| Ok(tree.iter()?.count()))).unwrap();
+    /// assert!(db.run_soon(work));
+    /// assert_eq!(heard.recv()??, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn run_soon(&self, work: impl FnOnce(Result<()>) + Send + 'static) -> bool {
+        self.inner().background.submit(0, move |turn| match turn {
+            Turn::Run => work(Ok(())),
+            Turn::Closing => {
+                work(Err(Error::new(ErrorKind::Unavailable, "the instance was closed")));
+            }
+        })
+    }
 }
