@@ -11,6 +11,8 @@
 //! | `config` | settings by Redis's names |
 //! | `keyspace` | databases, dictionary, expiry |
 //! | `pubsub` | channels and their subscribers |
+//! | `storage` | where values live that are not in memory: the trait and its adapters |
+//! | `tiering` | what moves between memory and storage, and when |
 //! | `client`, `server` | what commands know of clients and of the server |
 
 #![deny(clippy::disallowed_methods)]
@@ -23,10 +25,14 @@ pub mod dispatch;
 pub mod keyspace;
 pub mod memory;
 pub mod net;
+#[doc(hidden)]
+pub mod planted;
 pub mod pubsub;
 pub mod rdb;
 pub mod resp;
 pub mod run;
 pub mod server;
 pub mod slowlog;
+pub mod storage;
+pub mod tiering;
 pub mod value;

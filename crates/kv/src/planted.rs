@@ -1,0 +1,18 @@
+//! Planted bugs of the key-value server; see `terrace_tier::planted`.
+
+pub use terrace::planted::Switch;
+
+/// A fetch that ends late is taken although the key was written meanwhile.
+pub static LATE_FETCH_TAKEN: Switch = Switch::new();
+/// A key's next write is issued while the one before it is in flight.
+pub static QUEUE_REORDERS: Switch = Switch::new();
+/// A key whose change is not stored yet may be evicted.
+pub static DIRTY_EVICTED: Switch = Switch::new();
+/// Changes that are coalesced are divided between writes by key, whatever transaction they belong to.
+pub static COALESCED_ACROSS_EXEC: Switch = Switch::new();
+/// The entry of a write that failed stays in memory.
+pub static FAILED_ENTRY_KEPT: Switch = Switch::new();
+/// A reply does not wait for the write whose value it tells.
+pub static READ_BEFORE_WRITTEN: Switch = Switch::new();
+/// The filter of absent keys is believed before its rebuild has seen all keys.
+pub static FILTER_TRUSTED_EARLY: Switch = Switch::new();

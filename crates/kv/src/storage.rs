@@ -1,0 +1,168 @@
+//! The storage tier: where values live that are not in memory.
+//!
+//! A stored value is the key's RDB form, the bytes that `DUMP` answers without its footer, and the time at which it expires. The tier knows
+//! nothing of types or commands.
+//!
+//! Contract of a [`Storage`]
+//! * A write is atomic: after a crash all of its rows are there or none.
+//! * Its completion says what became of it. Once a completion was called, the write has no further effect: a write that timed out and lands
+//!   later would overwrite a newer one. An adapter that cannot know settles the question before it reports [`Outcome::Unknown`].
+//! * Writes are issued one after another per key (`tiering::queue` sees to that), at most [`Storage::writes_in_flight_max`] at a time.
+//! * A read that began before a write completed may return the state before or after it.
+//! * A completion is called from any thread and must neither wait nor panic: it sends a message and wakes the event loop.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `row` | the key of a row: slot, hash, position of a `SCAN` cursor |
+//! | `engine` | the adapter over `terrace::Db` |
+//! | `none` | no storage: memory is all there is |
+
+pub mod engine;
+pub mod none;
+pub mod row;
+
+use std::sync::Arc;
+
+pub use row::Position;
+
+/// A key of a database.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Key {
+    /// The number that `SELECT` takes.
+    pub db: u16,
+    pub name: Box<[u8]>,
+}
+
+impl Key {
+    pub fn new(db: u16, name: &[u8]) -> Key {
+        Key { db, name: name.into() }
+    }
+}
+
+/// A value as the storage tier keeps it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Stored {
+    /// Unix time in milliseconds.
+    pub expires_ms: Option<u64>,
+    /// Type byte and payload of RDB 10.
+    pub rdb: Vec<u8>,
+}
+
+/// What a read says at once.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Get {
+    Hit(Stored),
+    Absent,
+    /// The completion is called with the result.
+    Pending,
+}
+
+/// Why storage refuses or fails.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum StorageError {
+    /// The call cannot succeed, such as one with a key that is too long.
+    #[error("{0}")]
+    Invalid(String),
+    /// It may succeed later.
+    #[error("{0}")]
+    Unavailable(String),
+    /// What is stored cannot be read.
+    #[error("{0}")]
+    Corrupt(String),
+}
+
+/// What became of a write.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// As durable as it was asked to be.
+    Written,
+    /// Storage is as it was before.
+    NotWritten(StorageError),
+    /// It is written or it is not, and will not change any more.
+    Unknown(StorageError),
+}
+
+/// What a write waits for: `appendfsync`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Durability {
+    /// `always`: survives a loss of power.
+    Durable,
+    /// `everysec`: survives the end of the process; a loss of power after about a second.
+    #[default]
+    Written,
+    /// `no`: is not waited for.
+    Unwaited,
+}
+
+/// One row of a write.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Row {
+    pub key: Key,
+    /// The new value; `None` deletes the key.
+    pub value: Option<Stored>,
+    /// Whether the key has a row now, and when that expires. Counts are kept by it.
+    pub existed: bool,
+    pub expired_ms: Option<u64>,
+}
+
+/// Changes that are made together or not at all.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Write {
+    /// Databases that are emptied before the rows are written.
+    pub emptied: Vec<u16>,
+    pub rows: Vec<Row>,
+}
+
+impl Write {
+    pub fn is_empty(&self) -> bool {
+        self.emptied.is_empty() && self.rows.is_empty()
+    }
+}
+
+/// A key that a scan found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Found {
+    pub position: Position,
+    pub name: Box<[u8]>,
+    /// The type byte of RDB.
+    pub type_byte: u8,
+    pub expires_ms: Option<u64>,
+}
+
+/// A piece of a scan.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Scanned {
+    pub keys: Vec<Found>,
+    /// The position after the last one that this piece covers; `None` at the end of the database.
+    pub next: Option<Position>,
+}
+
+pub type GetDone = Arc<dyn Fn(&Key, Result<Option<Stored>, StorageError>) + Send + Sync>;
+pub type WriteDone = Box<dyn FnOnce(Outcome) + Send>;
+pub type ScanDone = Box<dyn FnOnce(Result<Scanned, StorageError>) + Send>;
+pub type ExpiredDone = Box<dyn FnOnce(Result<Vec<Key>, StorageError>) + Send>;
+
+pub trait Storage: Send + Sync {
+    fn name(&self) -> &'static str;
+
+    /// Reads keys. One answer a key, in order; `done` is called once for each that is [`Get::Pending`].
+    ///
+    /// # Errors
+    /// Of the whole call: no key is read, `done` is not called.
+    fn get_many(&self, keys: &[Key], done: &GetDone) -> Result<Vec<Get>, StorageError>;
+
+    /// Writes atomically. Returns the outcome if it is known at once, else calls `done` with it.
+    fn write(&self, write: Write, durability: Durability, done: WriteDone) -> Option<Outcome>;
+
+    /// How many writes may be in flight at a time.
+    fn writes_in_flight_max(&self) -> usize;
+
+    /// About `limit` keys of a database in the order of their positions, from `from` on. Keys of one position are never divided between two pieces.
+    fn scan(&self, db: u16, from: Position, limit: usize, done: ScanDone);
+
+    /// At most `limit` keys whose time has come at `now_ms`, the earliest first.
+    fn expired(&self, now_ms: u64, limit: usize, done: ExpiredDone);
+
+    /// How many keys a database has, expired ones included until they are deleted. Exact, and takes no time.
+    fn count(&self, db: u16) -> u64;
+}

@@ -1,0 +1,426 @@
+//! Storage in the engine of this repository: a `terrace::Db`.
+//!
+//! | tree | key | value |
+//! | --- | --- | --- |
+//! | `kv` | row key (`row`) | flags, expiry time, RDB form |
+//! | `kv.expiry` | expiry time, row key | empty |
+//! | `kv.meta` | `db` and number | space and count of a database |
+//! | | `space` | the next space to give out |
+//! | | `gone` and space | the space of an emptied database, whose rows are being removed |
+//!
+//! Counts are rows of the batch that changes them, so they are exact after a crash. A write is made on the caller's thread if it waits for
+//! nothing, else by the instance's background threads. As a count is written as an absolute number, writes are made in order: one is in flight at a time.
+//!
+//! Not here: which keys may be written when (`tiering`).
+
+use crate::storage::row::{self, NAME_MAX, Position};
+use crate::storage::{
+    Durability, ExpiredDone, Found, Get, GetDone, Key, Outcome, ScanDone, Scanned, Storage, StorageError,
+    Stored, Write, WriteDone,
+};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use terrace::{Batch, Db, ErrorKind, Tree, TryGet, TryWrite};
+
+/// Rows of an emptied database that one transaction removes.
+const REMOVED_TOGETHER: usize = 1000;
+
+/// A database's present generation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Space {
+    id: u32,
+    count: u64,
+}
+
+impl Space {
+    fn bytes(self) -> [u8; 12] {
+        let mut bytes = [0; 12];
+        bytes[..4].copy_from_slice(&self.id.to_be_bytes());
+        bytes[4..].copy_from_slice(&self.count.to_be_bytes());
+        bytes
+    }
+    fn parse(bytes: &[u8]) -> Result<Space, StorageError> {
+        let corrupt = || StorageError::Corrupt("a database's row has a wrong length".into());
+        let (id, count) = bytes.split_first_chunk::<4>().ok_or_else(corrupt)?;
+        let count = count.try_into().map_err(|_| corrupt())?;
+        Ok(Space { id: u32::from_be_bytes(*id), count: u64::from_be_bytes(count) })
+    }
+}
+
+/// What `kv.meta` says, or will say when the write in flight is made.
+#[derive(Clone, Debug, Default)]
+struct Meta {
+    spaces: BTreeMap<u16, Space>,
+    next_space: u32,
+}
+
+fn meta_key(db: u16) -> [u8; 4] {
+    let [high, low] = db.to_be_bytes();
+    [b'd', b'b', high, low]
+}
+
+fn gone_key(space: u32) -> [u8; 8] {
+    let mut key = *b"gone\0\0\0\0";
+    key[4..].copy_from_slice(&space.to_be_bytes());
+    key
+}
+
+impl Meta {
+    fn read(tree: &Tree) -> Result<Meta, StorageError> {
+        let mut meta = Meta::default();
+        for pair in tree.prefix("db")? {
+            let (key, value) = pair?;
+            let db = <[u8; 2]>::try_from(&key[2..])
+                .map_err(|_| StorageError::Corrupt("a database's key has a wrong length".into()))?;
+            meta.spaces.insert(u16::from_be_bytes(db), Space::parse(&value)?);
+        }
+        if let Some(next) = tree.get("space")? {
+            let next = next
+                .try_into()
+                .map_err(|_| StorageError::Corrupt("the next space has a wrong length".into()))?;
+            meta.next_space = u32::from_be_bytes(next);
+        }
+        Ok(meta)
+    }
+
+    /// The space of a database, a new one if it has none yet.
+    fn space(&mut self, db: u16) -> &mut Space {
+        let next = &mut self.next_space;
+        self.spaces.entry(db).or_insert_with(|| {
+            let id = *next;
+            *next += 1;
+            Space { id, count: 0 }
+        })
+    }
+}
+
+impl From<terrace::Error> for StorageError {
+    fn from(error: terrace::Error) -> StorageError {
+        let message = error.to_string();
+        match error.kind() {
+            ErrorKind::Invalid | ErrorKind::NotFound => StorageError::Invalid(message),
+            ErrorKind::Corrupt => StorageError::Corrupt(message),
+            _ => StorageError::Unavailable(message),
+        }
+    }
+}
+
+pub struct EngineStorage {
+    db: Db,
+    rows: Tree,
+    expiry: Tree,
+    meta_tree: Tree,
+    meta: Mutex<Meta>,
+    /// Ends the removal of emptied databases between two transactions.
+    is_closing: Arc<AtomicBool>,
+}
+
+impl Drop for EngineStorage {
+    fn drop(&mut self) {
+        self.is_closing.store(true, Ordering::Relaxed);
+    }
+}
+
+impl EngineStorage {
+    /// Opens the trees of an instance. Rows of databases that were emptied before a crash go on being removed.
+    pub fn open(db: Db) -> Result<Arc<EngineStorage>, StorageError> {
+        let (rows, expiry, meta_tree) = (db.tree("kv")?, db.tree("kv.expiry")?, db.tree("kv.meta")?);
+        let meta = Meta::read(&meta_tree)?;
+        let storage =
+            EngineStorage { db, rows, expiry, meta_tree, meta: Mutex::new(meta), is_closing: Arc::default() };
+        storage.remove_gone();
+        Ok(Arc::new(storage))
+    }
+
+    /// The instance, for metrics.
+    pub fn db(&self) -> &Db {
+        &self.db
+    }
+
+    fn row_key(&self, key: &Key) -> Result<Option<Vec<u8>>, StorageError> {
+        if key.name.len() > NAME_MAX {
+            let what = format!("a stored key has at most {NAME_MAX} bytes, this one {}", key.name.len());
+            return Err(StorageError::Invalid(what));
+        }
+        Ok(self.meta.lock().spaces.get(&key.db).map(|space| row::row_key(space.id, &key.name)))
+    }
+
+    /// Adds a write to a batch, and to `meta`.
+    fn add(&self, write: &Write, meta: &mut Meta, batch: &mut Batch) -> Result<(), StorageError> {
+        let mut changed = Vec::new();
+        for &db in &write.emptied {
+            if let Some(space) = meta.spaces.remove(&db) {
+                batch.put(&self.meta_tree, gone_key(space.id), []);
+                batch.delete(&self.meta_tree, meta_key(db));
+            }
+        }
+        for row in &write.rows {
+            if row.key.name.len() > NAME_MAX {
+                let (bytes, name) = (row.key.name.len(), NAME_MAX);
+                return Err(StorageError::Invalid(format!(
+                    "a stored key has at most {name} bytes, this one {bytes}"
+                )));
+            }
+            let space = meta.space(row.key.db);
+            let key = row::row_key(space.id, &row.key.name);
+            let expires_ms = row.value.as_ref().and_then(|value| value.expires_ms);
+            if row.expired_ms != expires_ms {
+                if let Some(expired_ms) = row.expired_ms {
+                    batch.delete(&self.expiry, row::expiry_key(expired_ms, &key));
+                }
+                if let Some(expires_ms) = expires_ms {
+                    batch.put(&self.expiry, row::expiry_key(expires_ms, &key), []);
+                }
+            }
+            match &row.value {
+                Some(value) => batch.put(&self.rows, &key, row::encode(value)),
+                None => batch.delete(&self.rows, &key),
+            }
+            match (row.existed, row.value.is_some()) {
+                (false, true) => space.count += 1,
+                (true, false) => space.count = space.count.saturating_sub(1),
+                _ => continue,
+            }
+            if !changed.contains(&row.key.db) {
+                changed.push(row.key.db);
+            }
+        }
+        for db in changed {
+            batch.put(&self.meta_tree, meta_key(db), meta.space(db).bytes());
+        }
+        batch.put(&self.meta_tree, "space", meta.next_space.to_be_bytes());
+        Ok(())
+    }
+
+    /// Removes the rows of emptied databases, some at a time, in the background.
+    fn remove_gone(&self) {
+        let (db, rows, expiry, meta) =
+            (self.db.clone(), self.rows.clone(), self.expiry.clone(), self.meta_tree.clone());
+        let is_closing = self.is_closing.clone();
+        let work = move || -> Result<(), StorageError> {
+            for pair in meta.prefix("gone")? {
+                let (gone, _) = pair?;
+                let Some(space) = gone.last_chunk::<4>() else { continue };
+                loop {
+                    if is_closing.load(Ordering::Relaxed) {
+                        return Ok(());
+                    }
+                    let mut batch = Batch::new();
+                    for pair in rows.prefix(space)?.take(REMOVED_TOGETHER) {
+                        let (key, value) = pair?;
+                        if let (Some(expires_ms), _) = row::decode(&value)? {
+                            batch.delete(&expiry, row::expiry_key(expires_ms, &key));
+                        }
+                        batch.delete(&rows, key);
+                    }
+                    if batch.is_empty() {
+                        break;
+                    }
+                    db.write_with(&batch, terrace::Durability::Written)?;
+                }
+                let mut batch = Batch::new();
+                batch.delete(&meta, gone);
+                db.write_with(&batch, terrace::Durability::Written)?;
+            }
+            Ok(())
+        };
+        // What fails or finds no thread is removed after the next start.
+        let _ = self.db.run_soon(move |turn| _ = turn.map_err(StorageError::from).and_then(|()| work()));
+    }
+}
+
+/// Waits as `durability` asks; `None` if `done` will be called.
+fn commit(commit: terrace::Commit, durability: Durability, done: WriteDone) -> Option<Outcome> {
+    let waited = match durability {
+        Durability::Durable => {
+            commit.then(move |durable| done(outcome_of_wait(durable)));
+            return None;
+        }
+        Durability::Written => commit.wait_for(terrace::Durability::Written),
+        Durability::Unwaited => commit.wait_for(terrace::Durability::None),
+    };
+    Some(outcome_of_wait(waited))
+}
+
+/// A transaction that is committed but could not be made durable: the log failed, and the instance is closed to writes.
+fn outcome_of_wait(waited: terrace::Result<()>) -> Outcome {
+    match waited {
+        Ok(()) => Outcome::Written,
+        Err(error) => Outcome::Unknown(error.into()),
+    }
+}
+
+fn scan(rows: &Tree, space: u32, from: Position, limit: usize) -> Result<Scanned, StorageError> {
+    let mut scanned = Scanned::default();
+    let mut range = rows.range(row::start_of(space, from)..row::start_of(space + 1, Position::default()))?;
+    while let Some((key, value)) = range.advance()? {
+        let (_, position, name) = row::parse(key)?;
+        let is_new = scanned.keys.last().is_none_or(|last: &Found| last.position != position);
+        if is_new && scanned.keys.len() >= limit {
+            scanned.next = Some(position);
+            break;
+        }
+        let (expires_ms, rdb) = row::decode(value)?;
+        let type_byte = rdb.first().copied().unwrap_or_default();
+        scanned.keys.push(Found { position, name: name.into(), type_byte, expires_ms });
+    }
+    Ok(scanned)
+}
+
+impl Storage for EngineStorage {
+    fn name(&self) -> &'static str {
+        "engine"
+    }
+
+    fn get_many(&self, keys: &[Key], done: &GetDone) -> Result<Vec<Get>, StorageError> {
+        let stored = |row: &[u8]| {
+            let (expires_ms, rdb) = row::decode(row)?;
+            Ok::<_, StorageError>(Stored { expires_ms, rdb: rdb.to_vec() })
+        };
+        let mut answers = Vec::with_capacity(keys.len());
+        for key in keys {
+            let row_key = match self.row_key(key) {
+                Ok(Some(row_key)) => row_key,
+                // A key that is too long for a row has none.
+                Ok(None) | Err(_) => {
+                    answers.push(Get::Absent);
+                    continue;
+                }
+            };
+            let (late, its) = (done.clone(), key.clone());
+            let read = self.rows.try_get(row_key, move |read| {
+                let read = read.map_err(StorageError::from);
+                late(&its, read.and_then(|row| row.as_deref().map(stored).transpose()));
+            });
+            let answer = match read {
+                Ok(TryGet::Hit(row)) => stored(&row).map(Get::Hit),
+                Ok(TryGet::Absent) => Ok(Get::Absent),
+                Ok(TryGet::Pending) => Ok(Get::Pending),
+                Ok(TryGet::Busy) => {
+                    Err(StorageError::Unavailable("too many reads wait for storage already".into()))
+                }
+                Err(error) => Err(error.into()),
+            };
+            // One key's error is its own: the others have their answers.
+            answers.push(answer.unwrap_or_else(|error| {
+                done(key, Err(error));
+                Get::Pending
+            }));
+        }
+        Ok(answers)
+    }
+
+    fn write(&self, write: Write, durability: Durability, done: WriteDone) -> Option<Outcome> {
+        let mut batch = Batch::new();
+        let before = self.meta.lock().clone();
+        let mut after = before.clone();
+        if let Err(error) = self.add(&write, &mut after, &mut batch) {
+            return Some(Outcome::NotWritten(error));
+        }
+        *self.meta.lock() = after;
+        let empties = !write.emptied.is_empty();
+        let outcome = match self.db.try_write(&batch) {
+            Ok(TryWrite::Done(ticket)) => commit(ticket, durability, done),
+            Ok(TryWrite::WouldWait(_)) => {
+                // The completion of a write that is made in the background comes when it is durable, whatever was asked for.
+                let done = Arc::new(Mutex::new(Some(done)));
+                let late = done.clone();
+                let submitted = self.db.write_soon(batch, move |durable| {
+                    if let Some(done) = late.lock().take() {
+                        done(match durable {
+                            Ok(()) => Outcome::Written,
+                            Err(error) => Outcome::Unknown(error.into()),
+                        });
+                    }
+                });
+                match submitted {
+                    Ok(()) => None,
+                    Err(batch) => {
+                        // Every background thread is taken: this one waits.
+                        let done = done.lock().take();
+                        match (self.db.submit(&batch), done) {
+                            (Ok(ticket), Some(done)) => commit(ticket, durability, done),
+                            (Ok(ticket), None) => Some(outcome_of_wait(ticket.wait())),
+                            (Err(error), _) => Some(Outcome::NotWritten(error.into())),
+                        }
+                    }
+                }
+            }
+            Err(error) => Some(Outcome::NotWritten(error.into())),
+        };
+        if matches!(outcome, Some(Outcome::NotWritten(_))) {
+            *self.meta.lock() = before;
+        } else if empties {
+            self.remove_gone();
+        }
+        outcome
+    }
+
+    fn writes_in_flight_max(&self) -> usize {
+        1
+    }
+
+    fn scan(&self, db: u16, from: Position, limit: usize, done: ScanDone) {
+        let Some(space) = self.meta.lock().spaces.get(&db).copied() else {
+            return done(Ok(Scanned::default()));
+        };
+        let rows = self.rows.clone();
+        self.soon(done, move || scan(&rows, space.id, from, limit));
+    }
+
+    fn expired(&self, now_ms: u64, limit: usize, done: ExpiredDone) {
+        let databases: Vec<(u32, u16)> =
+            self.meta.lock().spaces.iter().map(|(db, space)| (space.id, *db)).collect();
+        let (rows, expiry) = (self.rows.clone(), self.expiry.clone());
+        self.soon(done, move || {
+            let mut keys = Vec::new();
+            let mut range = expiry.range(..=row::expiry_key(now_ms, &[u8::MAX; row::PREFIX]))?;
+            while let Some((key, _)) = range.advance()? {
+                let (expires_ms, row_key) = row::parse_expiry(key)?;
+                let (space, _, name) = row::parse(row_key)?;
+                // A row of an emptied database is removed with its space.
+                let Some((_, db)) = databases.iter().find(|(id, _)| *id == space) else { continue };
+                // The hint is believed if the row says the same.
+                let current =
+                    rows.get(row_key)?.map(|row| row::decode(&row).map(|(time, _)| time)).transpose()?;
+                if current.flatten() == Some(expires_ms) {
+                    keys.push(Key::new(*db, name));
+                }
+                if keys.len() >= limit {
+                    break;
+                }
+            }
+            Ok(keys)
+        });
+    }
+
+    fn count(&self, db: u16) -> u64 {
+        self.meta.lock().spaces.get(&db).map_or(0, |space| space.count)
+    }
+}
+
+impl EngineStorage {
+    /// Runs `work` on a background thread and calls `done` with its result.
+    fn soon<T: 'static>(
+        &self,
+        done: Box<dyn FnOnce(Result<T, StorageError>) + Send>,
+        work: impl FnOnce() -> Result<T, StorageError> + Send + 'static,
+    ) {
+        let place = Arc::new(Mutex::new(Some(done)));
+        let late = place.clone();
+        let is_taken = self.db.run_soon(move |turn| {
+            let result = turn.map_err(StorageError::from).and_then(|()| work());
+            if let Some(done) = late.lock().take() {
+                done(result);
+            }
+        });
+        if !is_taken && let Some(done) = place.lock().take() {
+            done(Err(StorageError::Unavailable("too many reads wait for storage already".into())));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
