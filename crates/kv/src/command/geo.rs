@@ -16,8 +16,8 @@ const INTO: Keys = Keys::Function(|_| vec![(1, Access::Overwrite), (2, Access::R
 /// The key of the positions, and the one after STORE or STOREDIST.
 const MAYBE_INTO: Keys = Keys::Function(|args| {
     let is_store = |arg: &&[u8]| args::is(arg, "STORE") || args::is(arg, "STOREDIST");
-    let stores = (5..args.len()).filter(|&at| is_store(&args[at])).map(|at| (at + 1, Access::Overwrite));
-    std::iter::once((1, Access::Read)).chain(stores.last()).collect()
+    let mut stores = (5..args.len()).filter(|&at| is_store(&args[at])).map(|at| (at + 1, Access::Overwrite));
+    std::iter::once((1, Access::Read)).chain(stores.next_back()).collect()
 });
 const SEARCH: &str = "O(N+log(M)) of the positions in the searched box and inside the shape";
 

@@ -79,8 +79,21 @@ impl Aggregate {
     fn join(self, first: f64, second: f64) -> f64 {
         match self {
             Aggregate::Sum => not_nan(first + second),
-            Aggregate::Min => first.min(second),
-            Aggregate::Max => first.max(second),
+            // A product that isn't a number never wins.
+            Aggregate::Min => {
+                if second < first {
+                    second
+                } else {
+                    first
+                }
+            }
+            Aggregate::Max => {
+                if second > first {
+                    second
+                } else {
+                    first
+                }
+            }
         }
     }
 }
@@ -226,7 +239,8 @@ fn compute(
                 let mut sum = not_nan(score * weight);
                 for (other, weight) in others {
                     let Some(score) = other.score(member) else { return true };
-                    sum = options.aggregate.join(sum, not_nan(score * weight));
+                    // Only the first product counts as zero if it isn't a number; Redis joins the others as they are.
+                    sum = options.aggregate.join(sum, score * weight);
                 }
                 result.insert(member, sum, limits);
                 true

@@ -55,6 +55,10 @@ impl Ranked {
         self.len
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     pub fn heap_bytes(&self) -> usize {
         self.leaf_bytes
             + self.groups.iter().map(|group| group.leaves.capacity() * size_of::<Vec<Slot>>()).sum::<usize>()
