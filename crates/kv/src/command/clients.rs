@@ -313,7 +313,7 @@ fn kill(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
         address = Some(args::text(args[2]).into_owned());
         skips_me = false;
     } else {
-        if args.len() % 2 != 0 {
+        if !args.len().is_multiple_of(2) {
             return Err(CommandError::Syntax);
         }
         for pair in args[2..].chunks_exact(2) {

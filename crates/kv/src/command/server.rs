@@ -194,7 +194,7 @@ fn config_get(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
 }
 
 fn config_set(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
-    if args.len() % 2 != 0 {
+    if !args.len().is_multiple_of(2) {
         return Err(CommandError::arity("config|set"));
     }
     let pair = |pair: &[Arg<'_>]| (args::text(pair[0]).into_owned(), args::text(pair[1]).into_owned());
