@@ -279,7 +279,7 @@ mod tests {
     fn encodings_change_at_the_limits_of_redis() {
         let limits = CollectionLimits::default();
         let mut hash = Hash::new();
-        for at in 0..128 {
+        for at in 0..limits.hash_max_listpack_entries {
             hash.insert(format!("f{at}").as_bytes(), b"v", &limits);
         }
         assert_eq!(hash.encoding(), "listpack");

@@ -18,7 +18,7 @@ pub struct CollectionLimits {
 impl Default for CollectionLimits {
     fn default() -> Self {
         Self {
-            hash_max_listpack_entries: 128,
+            hash_max_listpack_entries: 512,
             hash_max_listpack_value: 64,
             set_max_intset_entries: 512,
             set_max_listpack_entries: 128,
