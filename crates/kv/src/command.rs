@@ -21,6 +21,7 @@ pub mod keys;
 pub mod lists;
 pub mod pubsub;
 pub mod scan;
+pub mod scripting;
 pub mod server;
 pub mod sets;
 pub mod sort;

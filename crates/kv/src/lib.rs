@@ -31,6 +31,7 @@ pub mod pubsub;
 pub mod rdb;
 pub mod resp;
 pub mod run;
+pub mod script;
 pub mod server;
 pub mod slowlog;
 pub mod storage;

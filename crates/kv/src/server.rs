@@ -34,6 +34,7 @@ pub struct Server {
     pub world: World,
     pub clients: Clients,
     pub stats: Stats,
+    pub scripts: crate::script::Scripts,
     pub command_stats: Vec<CommandStats>,
     pub started_ms: i64,
     /// When collections leave their compact encodings.
@@ -58,6 +59,7 @@ impl Server {
             world,
             clients: Clients::default(),
             stats: Stats::default(),
+            scripts: crate::script::Scripts::default(),
             command_stats: vec![CommandStats::default(); table().all.len()],
             started_ms,
             collection_limits: CollectionLimits::default(),

@@ -5,6 +5,8 @@ mod groups;
 mod info;
 mod read;
 
+pub use info::reply_help;
+
 use super::table::{Access, Flags, Group, Keys, Row, flags};
 use super::{Arg, CommandError, Ctx, Done, args};
 use crate::keyspace::{Class, Keyspace};

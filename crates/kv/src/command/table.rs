@@ -392,6 +392,7 @@ fn families() -> Vec<&'static [Row]> {
         super::bits::ROWS,
         super::hyperloglog::ROWS,
         super::streams::ROWS,
+        super::scripting::ROWS,
         super::dump::ROWS,
         super::scan::ROWS,
         super::transactions::ROWS,

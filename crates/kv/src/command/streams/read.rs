@@ -115,8 +115,15 @@ pub fn xreadgroup(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
 }
 
 fn read_or_block(ctx: &mut Ctx<'_>, args: &[Arg<'_>], request: &Request<'_>) -> Done {
-    let now_ms = ctx.now_ms();
+    let (now_ms, is_resumed) = (ctx.now_ms(), ctx.is_resumed);
     let (db, reply) = ctx.split();
+    if is_resumed {
+        check_waited_for(db, request)?;
+        // A key that got another type is waited for as an absent one.
+        if request.keys.iter().any(|key| read_stream(db, key).is_err()) {
+            return ctx.block(request.keys, None, None);
+        }
+    }
     let starts = starts(db, request)?;
     let ready = ready(db, request, &starts)?;
     let count = ready.iter().flatten().count();
@@ -166,6 +173,21 @@ fn read_or_block(ctx: &mut Ctx<'_>, args: &[Arg<'_>], request: &Request<'_>) -> 
         }
     }
     ctx.block(request.keys, deadline_ms, Some(again))
+}
+
+/// A reader of a group stops waiting when the stream or the group is gone.
+fn check_waited_for(db: &mut Keyspace, request: &Request<'_>) -> Done {
+    let Some((group, _)) = request.group else { return Ok(()) };
+    for key in request.keys {
+        let stream = read_stream(db, key).ok().flatten();
+        let stream = stream.ok_or(CommandError::of("UNBLOCKED the stream key no longer exists"))?;
+        if stream.group(group).is_none() {
+            return Err(CommandError::of(
+                "NOGROUP the consumer group this client was blocked on no longer exists",
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// The identifiers after which the streams are read; checks keys, groups and arguments.
