@@ -129,7 +129,7 @@ pub fn run(
 ) -> Result<(), CommandError> {
     let mut scripts = std::mem::take(&mut ctx.server.scripts);
     let outcome = scripts.compiled(sha, text).and_then(|function| match &scripts.interpreter {
-        Some(interpreter) => interpreter.run(ctx, sha, &function, keys, values, read_only),
+        Some(interpreter) => interpreter.run(ctx, (sha, text), &function, keys, values, read_only),
         None => Err(CommandError::of("ERR no interpreter")),
     });
     ctx.server.scripts = scripts;
@@ -161,7 +161,7 @@ impl Interpreter {
     fn run(
         &self,
         ctx: &mut Ctx<'_>,
-        sha: &str,
+        (sha, text): (&str, &[u8]),
         function: &Function,
         keys: &[Arg<'_>],
         values: &[Arg<'_>],
@@ -227,18 +227,21 @@ impl Interpreter {
             convert::write(ctx.reply, &value, resp3.get() && client_resp3).map_err(internal)?;
             return Ok(());
         }
-        Err(CommandError::Text(failure(&value, sha).into()))
+        Err(CommandError::Text(failure(&value, sha, text).into()))
     }
 }
 
 /// The text of an error that ended a script: with the place where it happened.
-fn failure(value: &Value, sha: &str) -> String {
+fn failure(value: &Value, sha: &str, script: &[u8]) -> String {
+    let is_one_line = !script.contains(&b'\n');
     let Value::Table(table) = value else { return "ERR unknown error".to_owned() };
     let text = table
         .raw_get::<mlua::String>("err")
         .map_or_else(|_| "ERR unknown error".to_owned(), |text| text.to_string_lossy());
     match (table.raw_get::<String>("source"), table.raw_get::<i64>("line")) {
         (Ok(source), Ok(line)) => format!("{text} script: {sha}, on {source}:{line}."),
+        // `return redis.call(…)` leaves no frame of the script that would know its line.
+        _ if is_one_line => format!("{text} script: {sha}, on {CHUNK_NAME}:1."),
         _ => format!("{text} script: {sha}"),
     }
 }

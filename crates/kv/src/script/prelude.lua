@@ -40,11 +40,11 @@ globals.next = function(t, key) return next(behind[t] or t, key) end
 globals.pairs = function(t) return next, behind[t] or t, nil end
 globals.rawget = function(t, key) return rawget(behind[t] or t, key) end
 globals.rawset = function(t, key, value)
-  if behind[t] then refuse() end
+  if behind[t] then error('Attempt to modify a readonly table', 2) end
   return rawset(t, key, value)
 end
 globals.setmetatable = function(t, metatable)
-  if behind[t] then refuse() end
+  if behind[t] then error('Attempt to modify a readonly table', 2) end
   return setmetatable(t, metatable)
 end
 globals.collectgarbage = function(option)

@@ -272,8 +272,8 @@ impl Stream {
         }
     }
 
-    /// Entries that the group has not read. Nothing if that is not known.
-    pub fn lag(&self, group: &Group) -> Option<u64> {
+    /// Entries that the group has not read; negative if a client set the group's counter too high. Nothing if that is not known.
+    pub fn lag(&self, group: &Group) -> Option<i64> {
         if self.entries_added == 0 {
             return Some(0);
         }
@@ -281,7 +281,7 @@ impl Stream {
             Some(read) if !self.has_tombstones_from(group.last_id) => read,
             _ => self.entries_up_to(group.last_id)?,
         };
-        Some(self.entries_added.saturating_sub(read))
+        Some((self.entries_added as i64).wrapping_sub(read as i64))
     }
 
     pub fn groups(&self) -> impl ExactSizeIterator<Item = (&Arc<[u8]>, &Group)> {

@@ -66,10 +66,10 @@ fn number(reply: &mut Reply, name: &str, value: u64) {
     reply.int(value as i64);
 }
 
-fn optional(reply: &mut Reply, name: &str, value: Option<u64>) {
+fn optional(reply: &mut Reply, name: &str, value: Option<i64>) {
     reply.bulk(name.as_bytes());
     match value {
-        Some(value) => reply.int(value as i64),
+        Some(value) => reply.int(value),
         None => reply.null(),
     }
 }
@@ -109,7 +109,7 @@ fn groups(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
         number(reply, "consumers", group.consumers().len() as u64);
         number(reply, "pending", group.pending().len() as u64);
         identifier(reply, "last-delivered-id", group.last_id);
-        optional(reply, "entries-read", group.entries_read);
+        optional(reply, "entries-read", group.entries_read.map(|read| read as i64));
         optional(reply, "lag", stream.lag(group));
     }
     Ok(())
@@ -172,7 +172,7 @@ fn full_group(reply: &mut Reply, stream: &Stream, name: &[u8], group: &Group, co
     reply.map(7);
     text(reply, "name", name);
     identifier(reply, "last-delivered-id", group.last_id);
-    optional(reply, "entries-read", group.entries_read);
+    optional(reply, "entries-read", group.entries_read.map(|read| read as i64));
     optional(reply, "lag", stream.lag(group));
     number(reply, "pel-count", group.pending().len() as u64);
     reply.bulk(b"pending");
