@@ -243,8 +243,8 @@ impl Db {
     /// ```
     pub fn run_soon(&self, work: impl FnOnce(Result<()>) + Send + 'static) -> bool {
         self.inner().background.submit(0, move |turn| match turn {
-            Turn::Run => work(Ok(())),
-            Turn::Closing => {
+            CallReason::Run => work(Ok(())),
+            CallReason::Closing => {
                 work(Err(Error::new(ErrorKind::Unavailable, "the instance was closed")));
             }
         })
