@@ -26,14 +26,6 @@ mod owners;
 mod rows;
 mod running;
 mod seen;
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Isolation {
-    ReadUncommitted,
-    ReadCommitted,
-    RepeatableRead,
-    Serializable,
-}
-
 #[cfg(test)]
 mod tests;
 mod wait;
@@ -65,6 +57,15 @@ use wait::Waiters;
 pub enum Mode {
     Shared,
     Exclusive,
+}
+
+/// An isolation level of SQL: it decides which locks reads take, and how long.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Isolation {
+    ReadUncommitted,
+    ReadCommitted,
+    RepeatableRead,
+    Serializable,
 }
 
 /// What a request wants of a name.
