@@ -1,10 +1,7 @@
 //! A client as commands know it: what it selected, its reply buffer, what it waits for. Its socket is the event loop's.
 
-use crate::command::table::Found;
 use crate::keyspace::Key;
-use crate::pubsub::Kind;
 use crate::resp::Reply;
-use crate::server::Server;
 use std::collections::HashMap;
 
 pub type ClientId = u64;
@@ -29,9 +26,17 @@ pub struct Blocked {
 /// A transaction that is being queued.
 #[derive(Default)]
 pub struct Multi {
-    pub commands: Vec<(Found, Vec<Vec<u8>>)>,
+    pub commands: Vec<Vec<Vec<u8>>>,
     /// A command was refused: EXEC fails.
     pub is_refused: bool,
+}
+
+/// What a subscription names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    Channel,
+    Pattern,
+    Shard,
 }
 
 pub struct Watched {
@@ -116,10 +121,6 @@ impl Client {
             is_kept: false,
             is_untouching: false,
         }
-    }
-
-    pub fn is_authenticated(&self, server: &Server) -> bool {
-        self.gave_password || !server.config.limits.needs_password
     }
 
     /// Subscriptions that the reply of a (un)subscription counts.

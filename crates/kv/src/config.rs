@@ -2,7 +2,6 @@
 //!
 //! A value is kept as `CONFIG GET` shows it. What is read for every command is kept parsed in [`Limits`].
 
-use crate::command::args::is;
 use crate::resp::parse::{parse_i64, split_words};
 use crate::value::glob;
 
@@ -184,7 +183,7 @@ fn index(name: &str) -> Option<usize> {
 /// The value as it is shown, or why it is refused.
 fn canonical(parameter: &Parameter, value: &str) -> Result<String, String> {
     match parameter.kind {
-        Kind::Bool if is(value.as_bytes(), "yes") || is(value.as_bytes(), "no") => {
+        Kind::Bool if value.eq_ignore_ascii_case("yes") || value.eq_ignore_ascii_case("no") => {
             Ok(value.to_ascii_lowercase())
         }
         Kind::Bool => Err("argument must be 'yes' or 'no'".into()),

@@ -74,7 +74,7 @@ impl Core {
             core.server.command_stats[found.number].rejected += 1;
             Err(error)
         };
-        if !row.flags.contains(Flags::NO_AUTH) && !client.is_authenticated(&self.server) {
+        if !row.flags.contains(Flags::NO_AUTH) && !self.server.is_authenticated(client) {
             return refused(self, CommandError::of("NOAUTH Authentication required."));
         }
         if !client.reply.resp3 && client.subscribed_at_all() && !SUBSCRIBER_COMMANDS.contains(&row.name) {
@@ -91,7 +91,7 @@ impl Core {
         if row.flags.contains(Flags::NO_MULTI) {
             return refused(self, CommandError::of("ERR Command not allowed inside a transaction"));
         }
-        multi.commands.push((found, args.iter().map(|arg| arg.to_vec()).collect()));
+        multi.commands.push(args.iter().map(|arg| arg.to_vec()).collect());
         Ok(Admitted::Queued)
     }
 

@@ -5,7 +5,7 @@
 //! | `entry` | a key with its value and metadata, in 48 bytes |
 //! | `dictionary` | the hash table, resized a bucket at a time |
 //! | `expiry` | when keys expire, and finding those that have |
-//! | `changes` | what a command changed, for whoever follows changes |
+//! | `changes` | what a command changed, for the clients and rooms that follow changes |
 //! | `database` | a database: the operations that commands use |
 
 pub mod changes;

@@ -1,19 +1,12 @@
-//! Who listens to which channel, and passing messages on.
+//! The subscribers of each channel, and passing messages on to them.
 //!
 //! A message is written into each subscriber's reply buffer; the event loops send it at the end of the turn.
 
+pub use crate::client::Kind;
 use crate::client::{ClientId, Clients};
 use crate::resp::Reply;
 use crate::value::glob;
 use std::collections::HashMap;
-
-/// What a subscription names.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    Channel,
-    Pattern,
-    Shard,
-}
 
 #[derive(Default)]
 pub struct Channels {

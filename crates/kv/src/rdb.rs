@@ -22,12 +22,12 @@ pub mod crc64;
 pub mod file;
 pub mod legacy;
 pub mod length;
-pub mod listpack;
 pub mod lzf;
 pub mod object;
 pub mod payload;
 pub mod source;
 pub mod stream;
+mod value;
 
 #[cfg(test)]
 mod tests;
@@ -51,6 +51,12 @@ pub enum RdbError {
     UnsupportedVersion(u16),
     #[error("cannot read: {0}")]
     Io(String),
+}
+
+impl From<crate::value::stream::listpack::Malformed> for RdbError {
+    fn from(_: crate::value::stream::listpack::Malformed) -> RdbError {
+        RdbError::Corrupt("a malformed listpack")
+    }
 }
 
 pub type Result<T> = std::result::Result<T, RdbError>;

@@ -20,7 +20,7 @@ pub fn listen(world: World, config: Config, addresses: &[SocketAddr]) -> std::io
     let seed = (world.random.next_u64(), world.random.next_u64());
     let mut dbs = Databases::new(config.number("databases") as u16, seed);
     dbs.set_now(world.clock.unix_ms() as i64);
-    let mut server = Server::new(world.clone());
+    let mut server = Server::new(world.clone(), crate::command::table::table().all.len());
     server.config = config;
     server.apply_config();
     dbs.record_changes(server.follows_changes());

@@ -1,7 +1,7 @@
 //! Lua scripts: one interpreter, its sandbox, and the cache of scripts by their SHA-1.
 //!
-//! A script runs within the turn of the command that called it, under the lock of the core, so it is atomic. Commands that it calls go the
-//! way of a client's commands, with a reply of their own that is turned into Lua values.
+//! A script runs within the turn of the command that called it, under the lock of the core, so it is atomic. Commands that it calls go to
+//! the caller's [`Call`], which runs them as a client's and writes a reply that is turned into Lua values.
 //!
 //! The interpreter holds no state of a script between two runs but the functions compiled: `script/prelude.lua` builds globals that cannot be
 //! changed. It is bounded in memory, and a script that has not written is ended when it runs for too long.
@@ -13,8 +13,6 @@
 
 mod convert;
 
-use crate::command::table::table;
-use crate::command::{Arg, CommandError, Ctx, Flags};
 use crate::resp::Reply;
 use mlua::{ChunkMode, Function, HookTriggers, Lua, LuaOptions, StdLib, Table, Value, Variadic, VmState};
 use sha1::{Digest, Sha1};
@@ -30,6 +28,22 @@ const RUN_MS_MAX: u64 = 5000;
 const INSTRUCTIONS_BETWEEN_LOOKS: u32 = 100_000;
 /// The name that errors give a script.
 const CHUNK_NAME: &str = "@user_script";
+
+/// Runs a command of a script and writes its reply. Returns whether it is a command that changes data.
+pub type Call<'a> = dyn FnMut(&[&[u8]], &mut Reply) -> bool + 'a;
+
+/// Why a script failed, with the error's code.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure(pub String);
+
+/// A script with the arguments it is called with.
+pub struct Invocation<'a> {
+    pub sha: &'a str,
+    pub text: &'a [u8],
+    pub keys: &'a [&'a [u8]],
+    pub values: &'a [&'a [u8]],
+    pub clock: Arc<dyn terrace_io::clock::Clock>,
+}
 
 #[derive(Default)]
 pub struct Scripts {
@@ -51,8 +65,8 @@ pub fn sha1_hex(text: &[u8]) -> String {
     Sha1::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn internal(error: mlua::Error) -> CommandError {
-    CommandError::err(error)
+fn internal(error: impl std::fmt::Display) -> Failure {
+    Failure(format!("ERR {error}"))
 }
 
 impl Scripts {
@@ -77,7 +91,7 @@ impl Scripts {
     }
 
     /// Compiles a script and keeps it. Returns its SHA-1.
-    pub fn load(&mut self, text: &[u8]) -> Result<String, CommandError> {
+    pub fn load(&mut self, text: &[u8]) -> Result<String, Failure> {
         let sha = sha1_hex(text);
         if !self.cache.contains_key(&sha) {
             self.compiled(&sha, text)?;
@@ -86,14 +100,14 @@ impl Scripts {
         Ok(sha)
     }
 
-    fn interpreter(&mut self) -> Result<&mut Interpreter, CommandError> {
+    fn interpreter(&mut self) -> Result<&mut Interpreter, Failure> {
         if self.interpreter.is_none() {
             self.interpreter = Some(Interpreter::new().map_err(internal)?);
         }
-        self.interpreter.as_mut().ok_or(CommandError::of("ERR no interpreter"))
+        self.interpreter.as_mut().ok_or_else(|| internal("no interpreter"))
     }
 
-    fn compiled(&mut self, sha: &str, text: &[u8]) -> Result<Function, CommandError> {
+    fn compiled(&mut self, sha: &str, text: &[u8]) -> Result<Function, Failure> {
         let interpreter = self.interpreter()?;
         if let Some(function) = interpreter.compiled.get(sha) {
             return Ok(function.clone());
@@ -111,29 +125,22 @@ impl Scripts {
                     mlua::Error::SyntaxError { message, .. } => message,
                     other => other.to_string(),
                 };
-                CommandError::err(format_args!("Error compiling script (new function): {text}"))
+                internal(format_args!("Error compiling script (new function): {text}"))
             })?;
         interpreter.compiled.insert(sha.to_owned(), function.clone());
         Ok(function)
     }
-}
 
-/// Runs a script and writes its reply.
-pub fn run(
-    ctx: &mut Ctx<'_>,
-    sha: &str,
-    text: &[u8],
-    keys: &[Arg<'_>],
-    values: &[Arg<'_>],
-    read_only: bool,
-) -> Result<(), CommandError> {
-    let mut scripts = std::mem::take(&mut ctx.server.scripts);
-    let outcome = scripts.compiled(sha, text).and_then(|function| match &scripts.interpreter {
-        Some(interpreter) => interpreter.run(ctx, (sha, text), &function, keys, values, read_only),
-        None => Err(CommandError::of("ERR no interpreter")),
-    });
-    ctx.server.scripts = scripts;
-    outcome
+    /// Runs a script and writes its reply.
+    pub fn run(
+        &mut self,
+        script: &Invocation<'_>,
+        call: &mut Call<'_>,
+        reply: &mut Reply,
+    ) -> Result<(), Failure> {
+        let function = self.compiled(script.sha, script.text)?;
+        self.interpreter()?.run(script, &function, call, reply)
+    }
 }
 
 impl Interpreter {
@@ -160,22 +167,19 @@ impl Interpreter {
 
     fn run(
         &self,
-        ctx: &mut Ctx<'_>,
-        (sha, text): (&str, &[u8]),
+        script: &Invocation<'_>,
         function: &Function,
-        keys: &[Arg<'_>],
-        values: &[Arg<'_>],
-        read_only: bool,
-    ) -> Result<(), CommandError> {
+        call: &mut Call<'_>,
+        reply: &mut Reply,
+    ) -> Result<(), Failure> {
         let lua = &self.lua;
-        let table_of = |args: &[Arg<'_>]| {
+        let table_of = |args: &[&[u8]]| {
             lua.create_sequence_from(
                 args.iter().map(|arg| lua.create_string(arg)).collect::<mlua::Result<Vec<_>>>()?,
             )
         };
-        let client_resp3 = ctx.reply.resp3;
         let (resp3, wrote) = (Cell::new(false), Arc::new(std::sync::atomic::AtomicBool::new(false)));
-        let clock = ctx.server.world.clock.clone();
+        let clock = script.clock.clone();
         let started = clock.now();
         let has_written = wrote.clone();
         lua.set_global_hook(
@@ -191,19 +195,22 @@ impl Interpreter {
             },
         )
         .map_err(internal)?;
-        let db_before = ctx.client.db;
         let outcome = {
-            let ctx = RefCell::new(&mut *ctx);
+            let run_command = RefCell::new(call);
             lua.scope(|scope| {
                 let call = scope.create_function(|lua, args: Variadic<Value>| {
-                    let mut ctx = ctx
+                    let mut run_command = run_command
                         .try_borrow_mut()
                         .map_err(|_| mlua::Error::runtime("a command within a command"))?;
                     let mut reply = Reply::new(resp3.get());
-                    match call(&mut ctx, &mut reply, &args, read_only) {
-                        Ok(true) => wrote.store(true, std::sync::atomic::Ordering::Relaxed),
-                        Ok(false) => {}
-                        Err(error) => reply.error(error.text()),
+                    match arguments(&args) {
+                        Ok(args) => {
+                            let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
+                            if run_command(&args, &mut reply) {
+                                wrote.store(true, std::sync::atomic::Ordering::Relaxed);
+                            }
+                        }
+                        Err(text) => reply.error(text),
                     }
                     let ok = reply.buffer.first() != Some(&b'-');
                     Ok((ok, convert::to_lua(lua, &reply.buffer)?))
@@ -216,18 +223,17 @@ impl Interpreter {
                         Ok(())
                     })?,
                 )?;
-                self.set_arguments.call::<()>((table_of(keys)?, table_of(values)?))?;
+                self.set_arguments.call::<()>((table_of(script.keys)?, table_of(script.values)?))?;
                 self.run.call::<(bool, Value)>(function)
             })
         };
         lua.remove_global_hook();
-        ctx.client.db = db_before;
         let (ok, value) = outcome.map_err(internal)?;
         if ok {
-            convert::write(ctx.reply, &value, resp3.get() && client_resp3).map_err(internal)?;
+            convert::write(reply, &value, resp3.get() && reply.resp3).map_err(internal)?;
             return Ok(());
         }
-        Err(CommandError::Text(failure(&value, sha, text).into()))
+        Err(Failure(failure(&value, script.sha, script.text)))
     }
 }
 
@@ -276,36 +282,13 @@ fn explain(lua: &Lua, raised: Value) -> mlua::Result<Table> {
     Ok(table)
 }
 
-/// Runs a command of a script. Returns whether it writes.
-fn call(ctx: &mut Ctx<'_>, reply: &mut Reply, args: &[Value], read_only: bool) -> Result<bool, CommandError> {
-    const BAD_ARGUMENT: CommandError =
-        CommandError::of("ERR Lua redis lib command arguments must be strings or integers");
+/// The arguments of a command that a script calls, or the error that it gets.
+fn arguments(args: &[Value]) -> Result<Vec<Vec<u8>>, &'static str> {
     if args.is_empty() {
-        return Err(CommandError::of("ERR Please specify at least one argument for this redis.call() call"));
+        return Err("ERR Please specify at least one argument for this redis.call() call");
     }
-    let args = args.iter().map(convert::argument).collect::<Option<Vec<Vec<u8>>>>().ok_or(BAD_ARGUMENT)?;
-    let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
-    let found = table()
-        .find_with_subcommand(&args)
-        .ok_or(CommandError::of("ERR Unknown Redis command called from script"))?;
-    if !found.row.accepts(args.len()) {
-        return Err(CommandError::of("ERR Wrong number of args calling Redis command from script"));
-    }
-    if found.row.flags.contains(Flags::NOSCRIPT) {
-        return Err(CommandError::of("ERR This Redis command is not allowed from script"));
-    }
-    let writes = found.row.flags.contains(Flags::WRITE);
-    if writes && read_only {
-        return Err(CommandError::of("ERR Write commands are not allowed from read-only scripts."));
-    }
-    let mut inner = Ctx {
-        dbs: ctx.dbs,
-        server: ctx.server,
-        client: ctx.client,
-        reply,
-        is_nested: true,
-        is_resumed: false,
-    };
-    inner.call(found, &args);
-    Ok(writes)
+    args.iter()
+        .map(convert::argument)
+        .collect::<Option<_>>()
+        .ok_or("ERR Lua redis lib command arguments must be strings or integers")
 }

@@ -1,7 +1,6 @@
-//! What all clients share besides the data: clients, who waits for which key, counters.
+//! What all clients share besides the data: the list of clients, the clients that wait for a key, counters.
 
 use crate::client::{Blocked, Client, ClientId, Clients};
-use crate::command::table::table;
 use crate::config::{Config, NOTICE_KEYEVENT, NOTICE_KEYSPACE};
 use crate::keyspace::{Change, Databases, Key};
 use crate::pubsub::{Channels, Kind};
@@ -53,14 +52,15 @@ pub struct Server {
 }
 
 impl Server {
-    pub fn new(world: World) -> Server {
+    /// `commands`: how many the command table has.
+    pub fn new(world: World, commands: usize) -> Server {
         let started_ms = world.clock.unix_ms() as i64;
         let mut server = Server {
             world,
             clients: Clients::default(),
             stats: Stats::default(),
             scripts: crate::script::Scripts::default(),
-            command_stats: vec![CommandStats::default(); table().all.len()],
+            command_stats: vec![CommandStats::default(); commands],
             started_ms,
             collection_limits: CollectionLimits::default(),
             waiting: HashMap::new(),
@@ -73,6 +73,10 @@ impl Server {
         };
         server.apply_config();
         server
+    }
+
+    pub fn is_authenticated(&self, client: &Client) -> bool {
+        client.gave_password || !self.config.limits.needs_password
     }
 
     /// Longest bulk string of a request and longest string value.

@@ -148,7 +148,7 @@ pub trait Storage: Send + Sync {
     /// Reads keys. One answer a key, in order; `done` is called once for each that is [`Get::Pending`].
     ///
     /// # Errors
-    /// Of the whole call: no key is read, `done` is not called.
+    /// The whole call failed: no key is read, `done` is not called.
     fn get_many(&self, keys: &[Key], done: &GetDone) -> Result<Vec<Get>, StorageError>;
 
     /// Writes atomically. Returns the outcome if it is known at once, else calls `done` with it.

@@ -12,7 +12,6 @@ pub mod limits;
 pub mod list;
 pub mod listpack;
 pub mod ranked;
-pub mod serialised;
 pub mod set;
 pub mod stream;
 pub mod string;

@@ -85,7 +85,7 @@ fn hello(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
             )));
         }
     }
-    if !ctx.client.is_authenticated(ctx.server) {
+    if !ctx.server.is_authenticated(ctx.client) {
         return Err(CommandError::of(
             "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time",
         ));

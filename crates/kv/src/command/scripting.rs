@@ -1,8 +1,9 @@
 //! EVAL and SCRIPT.
 
-use super::table::{Access, Flags, Group, Keys, Row, flags};
+use super::table::{Access, Flags, Group, Keys, Row, flags, table};
 use super::{Arg, CommandError, Ctx, Done, args};
-use crate::script;
+use crate::resp::Reply;
+use crate::script::{Failure, Invocation};
 
 const RUN: Flags =
     flags(&[Flags::NOSCRIPT, Flags::STALE, Flags::SKIP_MONITOR, Flags::MOVABLE_KEYS, Flags::MAY_REPLICATE]);
@@ -90,11 +91,62 @@ fn split<'a, 'b>(args: &'b [Arg<'a>]) -> Result<(&'b [Arg<'a>], &'b [Arg<'a>]), 
         .ok_or(CommandError::of("ERR Number of keys can't be greater than number of args"))
 }
 
+impl From<Failure> for CommandError {
+    fn from(failure: Failure) -> CommandError {
+        CommandError::Text(failure.0.into())
+    }
+}
+
+/// Runs a script in the selected database, which it may leave for another while it runs.
+fn run(
+    ctx: &mut Ctx<'_>,
+    sha: &str,
+    text: &[u8],
+    keys: &[Arg<'_>],
+    values: &[Arg<'_>],
+    read_only: bool,
+) -> Done {
+    let mut scripts = std::mem::take(&mut ctx.server.scripts);
+    let db_before = ctx.client.db;
+    let script = Invocation { sha, text, keys, values, clock: ctx.server.world.clock.clone() };
+    let Ctx { dbs, server, client, reply, .. } = ctx;
+    let mut call = |args: &[&[u8]], reply: &mut Reply| {
+        let mut inner = Ctx { dbs, server, client, reply, is_nested: true, is_resumed: false };
+        call(&mut inner, args, read_only).unwrap_or_else(|error| {
+            inner.reply.error(error.text());
+            false
+        })
+    };
+    let outcome = scripts.run(&script, &mut call, reply);
+    ctx.client.db = db_before;
+    ctx.server.scripts = scripts;
+    Ok(outcome?)
+}
+
+/// Runs a command of a script. Returns whether it is a command that changes data.
+fn call(ctx: &mut Ctx<'_>, args: &[Arg<'_>], read_only: bool) -> Result<bool, CommandError> {
+    let found = table()
+        .find_with_subcommand(args)
+        .ok_or(CommandError::of("ERR Unknown Redis command called from script"))?;
+    if !found.row.accepts(args.len()) {
+        return Err(CommandError::of("ERR Wrong number of args calling Redis command from script"));
+    }
+    if found.row.flags.contains(Flags::NOSCRIPT) {
+        return Err(CommandError::of("ERR This Redis command is not allowed from script"));
+    }
+    let writes = found.row.flags.contains(Flags::WRITE);
+    if writes && read_only {
+        return Err(CommandError::of("ERR Write commands are not allowed from read-only scripts."));
+    }
+    ctx.call(found, args);
+    Ok(writes)
+}
+
 fn run_text(ctx: &mut Ctx<'_>, args: &[Arg<'_>], read_only: bool) -> Done {
     let (keys, values) = split(args)?;
     let sha = ctx.server.scripts.load(args[1])?;
     let read_only = read_only || forbids_writes(args[1])?;
-    script::run(ctx, &sha, args[1], keys, values, read_only)
+    run(ctx, &sha, args[1], keys, values, read_only)
 }
 
 fn run_known(ctx: &mut Ctx<'_>, args: &[Arg<'_>], read_only: bool) -> Done {
@@ -102,7 +154,7 @@ fn run_known(ctx: &mut Ctx<'_>, args: &[Arg<'_>], read_only: bool) -> Done {
     let sha = args::text(args[1]).to_ascii_lowercase();
     let text = ctx.server.scripts.get(&sha).ok_or(NO_SCRIPT)?;
     let read_only = read_only || forbids_writes(&text)?;
-    script::run(ctx, &sha, &text, keys, values, read_only)
+    run(ctx, &sha, &text, keys, values, read_only)
 }
 
 /// Whether the first line of a script, `#!lua flags=…`, has the flag `no-writes`.

@@ -97,7 +97,7 @@ fn select(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
     Ok(())
 }
 
-/// The number of a database that is there.
+/// The number of an existing database.
 pub fn database(ctx: &Ctx<'_>, arg: Arg<'_>, not_a_number: &'static str) -> Result<u16, CommandError> {
     let index = args::int(arg).map_err(|_| CommandError::of(not_a_number))?;
     match u16::try_from(index) {

@@ -439,7 +439,7 @@ fn xsetid(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
             "ERR The ID specified in XSETID is smaller than the target stream top item",
         ));
     }
-    if stream.len() > 0 && added.is_some_and(|added| added < stream.len()) {
+    if !stream.is_empty() && added.is_some_and(|added| added < stream.len()) {
         return Err(CommandError::of(
             "ERR The entries_added specified in XSETID is smaller than the target stream length",
         ));

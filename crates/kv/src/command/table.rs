@@ -292,7 +292,7 @@ fn counted(args: &[&[u8]], number: usize) -> std::ops::Range<usize> {
 pub struct Row {
     /// In lower case.
     pub name: &'static str,
-    /// Number of arguments with the name; negative: at least so many.
+    /// Number of arguments with the name; negative: at least its absolute value.
     pub arity: i32,
     pub flags: Flags,
     pub keys: Keys,

@@ -2,7 +2,7 @@
 //!
 //! EXEC runs what was queued as one command: nothing comes between, and what all of it changed is passed on once.
 
-use super::table::{Access, Flags, Group, Keys, Row, flags};
+use super::table::{Access, Flags, Group, Keys, Row, flags, table};
 use super::{Arg, CommandError, Ctx, Done};
 use crate::client::{Multi, Watched};
 use crate::keyspace::Key;
@@ -77,9 +77,13 @@ fn exec(ctx: &mut Ctx<'_>, _: &[Arg<'_>]) -> Done {
     }
     ctx.reply.array(multi.commands.len());
     let nested = std::mem::replace(&mut ctx.is_nested, true);
-    for (found, args) in &multi.commands {
+    for args in &multi.commands {
         let args: smallvec::SmallVec<[&[u8]; 8]> = args.iter().map(Vec::as_slice).collect();
-        ctx.call(*found, &args);
+        // It was found when it was queued, and the table does not change.
+        match table().find_with_subcommand(&args) {
+            Some(found) => ctx.call(found, &args),
+            None => ctx.reply.error("ERR unknown command"),
+        }
     }
     ctx.is_nested = nested;
     Ok(())

@@ -1,6 +1,6 @@
 //! What commands changed: one list that all who follow changes are driven by (WATCH, notices, blocked clients, client-side caches, storage).
 //!
-//! The dispatcher takes the list after each command; EXEC and scripts count as one. While nobody follows changes they are only counted.
+//! The dispatcher takes the list after each command; EXEC and scripts count as one. While no client follows changes they are only counted.
 
 use super::entry::Key;
 

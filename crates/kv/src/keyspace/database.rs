@@ -127,7 +127,7 @@ impl Keyspace {
         self.set_expiry(key, None);
     }
 
-    /// Sets a value; a key that was there expires as before.
+    /// Sets a value; an existing key keeps its time of expiry.
     pub fn insert_keeping_expiry(&mut self, key: &[u8], value: impl Into<Value>) {
         let value = value.into();
         let access = self.access();
@@ -172,7 +172,7 @@ impl Keyspace {
         self.expiries.at_ms(self.dictionary.at(place).expiry)
     }
 
-    /// Changes when a key expires; returns whether that made a difference to one that is there.
+    /// Changes when a key expires; returns whether the key exists and its time of expiry changed.
     pub fn set_expiry(&mut self, key: &[u8], at_ms: Option<i64>) -> bool {
         let Some(place) = self.find(key) else { return false };
         let number = self.dictionary.at(place).expiry;
@@ -212,7 +212,7 @@ impl Keyspace {
         if sample.is_empty() { 0 } else { sample.iter().map(|&ms| ms / sample.len() as i64).sum() }
     }
 
-    /// Deletes all keys and returns the old contents, to be dropped by whoever has time.
+    /// Deletes all keys and returns the old contents, to be dropped by the caller when it has time.
     pub fn clear(&mut self) -> Contents {
         self.changes.count += self.len() as u64;
         if !self.is_empty() {

@@ -8,7 +8,7 @@
 //! when it is idle. `moved` buckets of the old table are in the new one: the bucket of a hash in the old table tells which of both to look in,
 //! so a look-up always visits one bucket.
 //!
-//! Scanning. The cursor counts with its bits reversed, as Redis's does: a scan that runs while the dictionary is resized returns each key that is there
+//! Scanning. The cursor counts with its bits reversed, as Redis's does: a scan that runs while the dictionary is resized returns each key that exists
 //! all the time at least once.
 //!
 //! Not here: expiry, values.

@@ -1,6 +1,6 @@
 //! When keys expire: an unordered list of times, each with the hash of its key; the key's entry knows its index.
 //!
-//! Keys that nobody reads any more are found by sampling, as in Redis: a sweep looks at some and goes on while a quarter of them had expired.
+//! Keys that no client reads any more are found by sampling, as in Redis: a sweep looks at some and goes on while a quarter of them had expired.
 //! 16 bytes a key that expires.
 
 #[derive(Clone, Copy)]

@@ -1,7 +1,7 @@
 //! The event loop. A turn: wait for sockets; read and parse without the lock; take the lock of the core once and execute every command that
 //! was parsed, connection by connection; release it and write the replies.
 //!
-//! A client's commands are executed in order, and those behind one that waits are left where they are. The output of a client that another
+//! A client's commands are executed in order, and while one of them waits, those behind it stay in the buffer. The output of a client that another
 //! client's command wrote to (pub/sub, a list that was waited for) is sent in the same turn.
 //!
 //! Sockets are registered edge-triggered: a connection whose read filled its buffer is read again in the next turn without an event.
@@ -42,7 +42,7 @@ pub struct EventLoop {
     /// Connections to read without an event.
     again: Vec<usize>,
     last_tick_ms: u64,
-    /// Of the configuration, as the last turn saw it.
+    /// Settings as the last turn saw them.
     limits: Limits,
 }
 
@@ -236,7 +236,7 @@ impl EventLoop {
             output_bytes += self.write(token);
         }
         if output_bytes > 0 {
-            // Counted without a second turn at the lock in the common case: nobody else has it.
+            // Counted without a second turn at the lock in the common case: no other thread holds it.
             self.core.lock().server.stats.output_bytes += output_bytes;
         }
         goes_on
@@ -271,7 +271,7 @@ impl EventLoop {
         }
         connection.requests.limits = ParseLimits {
             bulk_bytes_max: i64::try_from(self.limits.bulk_bytes_max).unwrap_or(i64::MAX),
-            authenticated: client.is_authenticated(&core.server),
+            authenticated: core.server.is_authenticated(&client),
         };
         connection.is_blocked = client.blocked.is_some();
         connection.take_output(&mut client.reply.buffer);
@@ -294,7 +294,7 @@ impl EventLoop {
         }
     }
 
-    /// Sends what is there to send; closes the connection if that was asked for or the socket failed. Returns the bytes sent.
+    /// Sends the waiting output; closes the connection if that was asked for or the socket failed. Returns the bytes sent.
     fn write(&mut self, token: usize) -> u64 {
         let Some(Some(connection)) = self.connections.get_mut(token) else { return 0 };
         let (flow, bytes) =

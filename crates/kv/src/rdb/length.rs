@@ -110,7 +110,7 @@ pub fn write_length(out: &mut Vec<u8>, length: u64) {
 
 pub fn write_string(out: &mut Vec<u8>, string: &[u8]) {
     if string.len() <= 11
-        && let Some(integer) = canonical_integer(string)
+        && let Some(integer) = crate::value::integer::parse_integer(string)
         && write_small_integer(out, integer)
     {
         return;
@@ -141,25 +141,4 @@ fn write_small_integer(out: &mut Vec<u8>, integer: i64) -> bool {
         return false;
     }
     true
-}
-
-/// The integer that `string` is the only decimal form of: no sign plus, no leading zero, no minus zero.
-pub fn canonical_integer(string: &[u8]) -> Option<i64> {
-    let digits = string.strip_prefix(b"-").unwrap_or(string);
-    let negative = digits.len() < string.len();
-    match digits {
-        [b'0'] if !negative => return Some(0),
-        [b'1'..=b'9', ..] if digits.len() <= 19 => {}
-        _ => return None,
-    }
-    let mut value: i64 = 0;
-    for digit in digits {
-        let digit = i64::from(digit.wrapping_sub(b'0'));
-        if !(0..10).contains(&digit) {
-            return None;
-        }
-        value = value.checked_mul(10)?;
-        value = if negative { value.checked_sub(digit)? } else { value.checked_add(digit)? };
-    }
-    Some(value)
 }

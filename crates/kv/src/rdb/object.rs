@@ -3,9 +3,9 @@
 use super::length::{
     read_count, read_double, read_length, read_string, read_text_double, write_length, write_string,
 };
-use super::listpack::{Builder, View};
 use super::{RdbError, Result, Source, kind, legacy, stream};
 use crate::value::stream::Stream;
+use crate::value::stream::listpack::{Builder, View};
 use std::collections::HashSet;
 
 #[derive(Debug, Clone)]
@@ -190,7 +190,7 @@ fn write_set(out: &mut Vec<u8>, members: &[Vec<u8>]) -> u8 {
         .then(|| {
             members
                 .iter()
-                .map(|member| super::length::canonical_integer(member))
+                .map(|member| crate::value::integer::parse_integer(member))
                 .collect::<Option<Vec<i64>>>()
         })
         .flatten();
@@ -279,7 +279,7 @@ fn unpacked(pack: &[u8]) -> Result<Vec<Vec<u8>>> {
 }
 
 fn paired(elements: Vec<Vec<u8>>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-    if elements.len() % 2 != 0 {
+    if !elements.len().is_multiple_of(2) {
         return Err(RdbError::Corrupt("a name without a value"));
     }
     let mut pairs = Vec::with_capacity(elements.len() / 2);

@@ -1,7 +1,8 @@
 use super::file::{FileReader, FileWriter, Record};
-use super::length::{canonical_integer, read_length, read_string, write_length, write_string};
-use super::listpack::{Builder, View};
+use super::length::{read_length, read_string, write_length, write_string};
 use super::*;
+use crate::value::integer::parse_integer;
+use crate::value::stream::listpack::{Builder, View};
 use crate::value::stream::{Group, NodeLimits, Pending, Stream, StreamId};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -210,9 +211,9 @@ proptest! {
 
     #[test]
     fn the_canonical_form_of_an_integer_is_unique(value in any::<i64>(), text in "[-+]?[0-9]{1,20}") {
-        prop_assert_eq!(canonical_integer(value.to_string().as_bytes()), Some(value));
+        prop_assert_eq!(parse_integer(value.to_string().as_bytes()), Some(value));
         let parsed = text.parse::<i64>().ok().filter(|value| value.to_string() == text);
-        prop_assert_eq!(canonical_integer(text.as_bytes()), parsed);
+        prop_assert_eq!(parse_integer(text.as_bytes()), parsed);
     }
 
 }

@@ -93,10 +93,10 @@ impl Reply {
     }
 
     /// An element of a listpack.
-    pub fn element(&mut self, element: crate::rdb::listpack::Element<'_>) {
+    pub fn element(&mut self, element: crate::value::stream::listpack::Element<'_>) {
         match element {
-            crate::rdb::listpack::Element::Str(bytes) => self.bulk(bytes),
-            crate::rdb::listpack::Element::Int(number) => self.bulk_int(number),
+            crate::value::stream::listpack::Element::Str(bytes) => self.bulk(bytes),
+            crate::value::stream::listpack::Element::Int(number) => self.bulk_int(number),
         }
     }
 

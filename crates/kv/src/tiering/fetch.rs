@@ -11,7 +11,7 @@
 //! fetch never overwrites a newer write. A wanted key whose fetch was superseded and that was evicted meanwhile is fetched anew: the older read is
 //! never joined, for it may have seen storage before the write.
 //!
-//! Not here: who the waiters are, and whether the key is resident or may be absent.
+//! Not here: what a waiter is, and whether the key is resident or may be absent.
 
 use crate::planted;
 use crate::storage::Key;
@@ -181,7 +181,7 @@ impl Fetches {
         waiters
     }
 
-    /// A waiter is gone, such as a client that disconnected. Fetches that nobody waits for any more still fill memory.
+    /// A waiter is gone, such as a client that disconnected. Fetches without a waiter still fill memory.
     pub fn forget(&mut self, waiter: Waiter) {
         self.by_key.values_mut().for_each(|fetch| fetch.waiters.retain(|other| *other != waiter));
     }

@@ -6,7 +6,7 @@
 //!
 //! A Bloom filter cannot forget. A part whose deletions since its scan are more than half of its keys, or which has grown beyond
 //! the room it was built for, is due to be rebuilt; the old filter answers until then. All filters together take at most `bytes_max`: when that is little,
-//! a part says "maybe" more often, never "absent" of a key that is there.
+//! a part says "maybe" more often, never "absent" of a key that exists.
 //!
 //! Not here: the scan, which the server runs at its leisure ([`Filter::begin_rebuild`] says of what).
 

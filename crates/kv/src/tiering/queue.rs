@@ -40,7 +40,7 @@ pub struct Before {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Changed {
     pub key: Key,
-    /// What storage has of it. Of a key that waits or is in flight already, the queue knows better.
+    /// What storage has of it. The queue knows better if the key waits or is in flight already.
     pub before: Before,
     /// Whether the key exists now.
     pub exists: bool,

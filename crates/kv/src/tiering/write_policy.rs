@@ -47,7 +47,7 @@ pub const DELAY_MAX_US: u64 = 20_000;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Admission {
     Go,
-    /// The command is carried out, and its client is read again after so many microseconds.
+    /// The command is carried out, and its client is read again after this number of microseconds.
     Slow {
         delay_us: u64,
     },

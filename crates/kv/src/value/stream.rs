@@ -11,6 +11,7 @@
 
 mod group;
 mod id;
+pub mod listpack;
 mod node;
 
 pub use group::{Consumer, Group, Pending};

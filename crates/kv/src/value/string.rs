@@ -47,7 +47,7 @@ impl Str {
     /// Keeps an integer as one, if the bytes are its decimal form.
     pub fn encoded(bytes: &[u8]) -> Str {
         if bytes.len() <= 20
-            && let Some(number) = crate::resp::parse::parse_i64(bytes)
+            && let Some(number) = super::integer::parse_integer(bytes)
         {
             return Str::int(number);
         }

@@ -8,7 +8,7 @@
 //! `elements` counts the elements of the entry before it, so that Redis can walk backwards.
 
 use super::StreamId;
-use crate::rdb::listpack::{Builder, Element, HEADER_BYTES, Iter};
+use super::listpack::{Builder, Element, HEADER_BYTES, Iter};
 
 const DELETED: i64 = 1;
 const SAME_FIELDS: i64 = 2;

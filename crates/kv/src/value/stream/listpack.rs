@@ -3,12 +3,14 @@
 //! Six bytes of header (total bytes u32, entries u16 or 65535 for "count them"), entries, an end byte 255. An entry is an encoding byte,
 //! data, and its own length again in one to five bytes so that the pack can be walked backwards.
 
-use super::length::canonical_integer;
-use super::{RdbError, Result};
+use crate::value::integer::parse_integer;
 
 pub const HEADER_BYTES: usize = 6;
 const END: u8 = 0xff;
-const CORRUPT: RdbError = RdbError::Corrupt("a malformed listpack");
+
+/// The bytes are no listpack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Malformed;
 
 /// An element: a string in place, or an integer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +30,7 @@ impl Element<'_> {
     /// The element as an integer, also if it is a string of digits.
     pub fn integer(self) -> Option<i64> {
         match self {
-            Element::Str(bytes) => canonical_integer(bytes),
+            Element::Str(bytes) => parse_integer(bytes),
             Element::Int(value) => Some(value),
         }
     }
@@ -49,30 +51,30 @@ pub struct View<'a> {
 
 impl<'a> View<'a> {
     /// Checks the whole pack: sizes, every entry, its back length, the count and the end.
-    pub fn checked(bytes: &'a [u8]) -> Result<View<'a>> {
-        let header = bytes.first_chunk::<HEADER_BYTES>().ok_or(CORRUPT)?;
+    pub fn checked(bytes: &'a [u8]) -> Result<View<'a>, Malformed> {
+        let header = bytes.first_chunk::<HEADER_BYTES>().ok_or(Malformed)?;
         let total = u32::from_le_bytes([header[0], header[1], header[2], header[3]]);
         let count = u16::from_le_bytes([header[4], header[5]]);
         if total as usize != bytes.len() || bytes.len() <= HEADER_BYTES || bytes.last() != Some(&END) {
-            return Err(CORRUPT);
+            return Err(Malformed);
         }
         let mut at = HEADER_BYTES;
         let mut entries = 0usize;
         while bytes[at] != END {
-            let (_, size) = entry_at(bytes, at).ok_or(CORRUPT)?;
+            let (_, size) = entry_at(bytes, at).ok_or(Malformed)?;
             let mut back = [0; 5];
             let back = encode_back(size, &mut back);
             if bytes.get(at + size..at + size + back.len()) != Some(back) {
-                return Err(CORRUPT);
+                return Err(Malformed);
             }
             at += size + back.len();
             entries += 1;
             if at >= bytes.len() {
-                return Err(CORRUPT);
+                return Err(Malformed);
             }
         }
         if at != bytes.len() - 1 || count != u16::MAX && usize::from(count) != entries {
-            return Err(CORRUPT);
+            return Err(Malformed);
         }
         Ok(View { bytes })
     }
@@ -219,7 +221,7 @@ impl Default for Builder {
 
 impl Builder {
     /// Adopts a pack that [`View::checked`] accepted.
-    pub fn adopt(bytes: Vec<u8>) -> Result<Builder> {
+    pub fn adopt(bytes: Vec<u8>) -> Result<Builder, Malformed> {
         View::checked(&bytes)?;
         Ok(Builder { bytes })
     }
@@ -246,7 +248,7 @@ impl Builder {
 
     /// Appends a string. One that is the decimal form of an integer is stored as the integer.
     pub fn push(&mut self, bytes: &[u8]) {
-        match canonical_integer(bytes) {
+        match parse_integer(bytes) {
             Some(value) => self.push_integer(value),
             None => self.append(|out| encode_string(out, bytes)),
         }

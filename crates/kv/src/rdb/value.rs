@@ -3,13 +3,13 @@
 //! Compact encodings are those of RDB, so they are copied. A hash whose fields expire is written as Redis 7.4 writes it, which older versions
 //! do not read; all other values can be read by Redis 7.0.
 
-use super::hash::HashBody;
-use super::limits::CollectionLimits;
-use super::list::End;
-use super::{Hash, List, Set, Str, Value, Zset};
-use crate::rdb::length::{write_length, write_string};
-use crate::rdb::object::{ExpiringField, NODE_PACKED};
-use crate::rdb::{Object, kind, stream};
+use super::length::{write_length, write_string};
+use super::object::{ExpiringField, NODE_PACKED};
+use super::{Object, kind, stream};
+use crate::value::hash::HashBody;
+use crate::value::limits::CollectionLimits;
+use crate::value::list::End;
+use crate::value::{Hash, List, Set, Str, Value, Zset};
 
 impl Value {
     /// Appends the value in its RDB form. Returns the type byte, which stands in front of it or elsewhere.
