@@ -8,6 +8,7 @@ pub mod hash;
 pub mod hyperloglog;
 pub mod integer;
 pub mod intset;
+pub mod lcs;
 pub mod limits;
 pub mod list;
 pub mod listpack;

@@ -1,8 +1,10 @@
 //! Strings: reading and setting.
 
+use super::compare::Condition;
 use super::table::{Access, Flags, Group, Keys, Row, flags};
 use super::{Arg, CommandError, Ctx, Done, args};
 use crate::keyspace::{Class, Keyspace};
+use crate::value::decimal::add_decimals;
 use crate::value::{Str, Value, string};
 
 const READ: Flags = flags(&[Flags::READONLY, Flags::FAST]);
@@ -14,7 +16,11 @@ const PAIRS: Keys = Keys::At { first: 1, last: -1, step: 2, access: Access::Over
 /// SET replaces the value unless an option asks for the old one.
 const SET_KEY: Keys = Keys::Function(|args| {
     let reads = args.iter().skip(3).any(|arg| {
-        args::is(arg, "GET") || args::is(arg, "NX") || args::is(arg, "XX") || args::is(arg, "KEEPTTL")
+        args::is(arg, "GET")
+            || args::is(arg, "NX")
+            || args::is(arg, "XX")
+            || args::is(arg, "KEEPTTL")
+            || Condition::is_named(arg)
     });
     vec![(1, if reads { Access::ReadWrite } else { Access::Overwrite })]
 });
@@ -141,10 +147,16 @@ pub const ROWS: &[Row] = &[
         "O(1)",
         "Subtracts a number from an integer.",
     ),
+    Row::new("incrbyfloat", 3, SET_FAST, Keys::one(Access::ReadWrite), incrbyfloat).doc(
+        Group::String,
+        "2.6.0",
+        "O(1)",
+        "Adds a number to a decimal number.",
+    ),
 ];
 
 /// The string of a key for reading.
-fn read<'d>(db: &'d mut Keyspace, key: &[u8]) -> Result<Option<&'d Str>, CommandError> {
+pub(super) fn read<'d>(db: &'d mut Keyspace, key: &[u8]) -> Result<Option<&'d Str>, CommandError> {
     db.read(key).map(Value::as_str).transpose().map_err(CommandError::from)
 }
 
@@ -158,15 +170,16 @@ fn get(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum When {
+enum When<'a> {
     Always,
     Absent,
     Present,
+    Compared(Condition<'a>),
 }
 
 /// What becomes of the time to live.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Ttl {
+pub(super) enum Ttl {
     Remove,
     Keep,
     /// Unix time in milliseconds.
@@ -174,7 +187,7 @@ enum Ttl {
 }
 
 /// The unit of an expiry option, and whether it is a duration.
-fn ttl_option(arg: Arg<'_>) -> Option<(i64, bool)> {
+pub(super) fn ttl_option(arg: Arg<'_>) -> Option<(i64, bool)> {
     [("EX", 1000, true), ("PX", 1, true), ("EXAT", 1000, false), ("PXAT", 1, false)]
         .into_iter()
         .find(|(word, ..)| args::is(arg, word))
@@ -182,7 +195,7 @@ fn ttl_option(arg: Arg<'_>) -> Option<(i64, bool)> {
 }
 
 /// The Unix time in milliseconds that an expiry option of `command` means.
-fn expiry_of(
+pub(super) fn expiry_of(
     command: &str,
     number: Arg<'_>,
     unit: i64,
@@ -211,10 +224,16 @@ fn set(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
     let mut at = 3;
     while at < args.len() {
         let arg = args[at];
-        if args::is(arg, "NX") && when != When::Present {
+        if args::is(arg, "NX") && matches!(when, When::Always | When::Absent) {
             when = When::Absent;
-        } else if args::is(arg, "XX") && when != When::Absent {
+        } else if args::is(arg, "XX") && matches!(when, When::Always | When::Present) {
             when = When::Present;
+        } else if when == When::Always
+            && at + 1 < args.len()
+            && let Some(condition) = Condition::parse(arg, args[at + 1])?
+        {
+            when = When::Compared(condition);
+            at += 1;
         } else if args::is(arg, "GET") {
             gets = true;
         } else if args::is(arg, "KEEPTTL") && ttl == Ttl::Remove {
@@ -238,8 +257,13 @@ fn set(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
             None => reply.null(),
         }
     }
-    let present = when != When::Always && db.contains(key);
-    if (when == When::Absent && present) || (when == When::Present && !present) {
+    let holds = match when {
+        When::Always => true,
+        When::Absent => !db.contains(key),
+        When::Present => db.contains(key),
+        When::Compared(condition) => condition.holds(read(db, key)?),
+    };
+    if !holds {
         if !gets {
             reply.null();
         }
@@ -252,7 +276,7 @@ fn set(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
     Ok(())
 }
 
-fn assign(db: &mut Keyspace, key: &[u8], value: &[u8], ttl: Ttl) {
+pub(super) fn assign(db: &mut Keyspace, key: &[u8], value: &[u8], ttl: Ttl) {
     match ttl {
         Ttl::Keep => db.insert_keeping_expiry(key, Str::encoded(value)),
         Ttl::Remove => db.insert(key, Str::encoded(value)),
@@ -509,4 +533,17 @@ fn incrby(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
 fn decrby(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
     let by = args::int(args[2])?.checked_neg().ok_or(CommandError::of("ERR decrement would overflow"))?;
     add(ctx, args[1], by)
+}
+
+fn incrbyfloat(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
+    let (db, reply) = ctx.split();
+    let old = read(db, args[1])?.map_or(b"0".to_vec(), Str::to_vec);
+    args::float(&old)?;
+    args::float(args[2])?;
+    let sum =
+        add_decimals(&old, args[2]).ok_or(CommandError::of("ERR increment would produce NaN or Infinity"))?;
+    db.insert_keeping_expiry(args[1], Str::raw(sum.as_bytes()));
+    db.changed(args[1], Class::String, "incrbyfloat");
+    reply.bulk(sum.as_bytes());
+    Ok(())
 }

@@ -378,6 +378,8 @@ impl Row {
 fn families() -> Vec<&'static [Row]> {
     vec![
         super::strings::ROWS,
+        super::compare::ROWS,
+        super::lcs::ROWS,
         super::lists::ROWS,
         super::sets::ROWS,
         super::hashes::ROWS,
