@@ -10,8 +10,13 @@
 //! | --- | --- |
 //! | `prelude.lua` | the globals of scripts |
 //! | `convert` | replies to Lua values and back |
+//! | `libraries` | `cjson`, `cmsgpack`, `bit` |
+//! | `json`, `msgpack` | values to these formats and back |
 
 mod convert;
+mod json;
+mod libraries;
+mod msgpack;
 
 use crate::resp::Reply;
 use mlua::{ChunkMode, Function, HookTriggers, Lua, LuaOptions, StdLib, Table, Value, Variadic, VmState};
@@ -155,6 +160,10 @@ impl Interpreter {
         let prelude =
             lua.load(include_str!("script/prelude.lua")).set_name("=prelude").set_mode(ChunkMode::Text);
         let made: Table = prelude.call(host.clone())?;
+        let library: Function = made.get("library")?;
+        library.call::<()>(("cjson", libraries::cjson(&lua)?))?;
+        library.call::<()>(("cmsgpack", libraries::cmsgpack(&lua)?))?;
+        library.call::<()>(("bit", libraries::bit(&lua)?))?;
         Ok(Interpreter {
             environment: made.get("environment")?,
             set_arguments: made.get("arguments")?,

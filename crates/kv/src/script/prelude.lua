@@ -129,9 +129,21 @@ globals.redis = readonly({
   REDIS_VERSION = '7.0.15', REDIS_VERSION_NUM = 0x0007000f,
 })
 
+-- The call of it is a tail call, so the script that called the library is three levels up.
+local function results_or_error(ok, ...)
+  if not ok then error((...), 3) end
+  return ...
+end
+
 return {
   environment = visible,
   arguments = function(keys, values) globals.KEYS, globals.ARGV = keys, values end,
-  library = function(name, contents) globals[name] = readonly(contents) end,
+  library = function(name, contents)
+    local library = {}
+    for key, value in pairs(contents) do
+      library[key] = type(value) == 'function' and function(...) return results_or_error(value(...)) end or value
+    end
+    globals[name] = readonly(library)
+  end,
   run = function(chunk) return xpcall(chunk, function(problem) return host.explain(problem) end) end,
 }

@@ -2,6 +2,11 @@
 
 /// Formats like C's `%.17g`. Infinities are `inf` and `-inf`.
 pub fn format_g17(value: f64) -> String {
+    format_g(value, 17)
+}
+
+/// Formats like C's `%g` with this number of digits.
+pub fn format_g(value: f64, precision: usize) -> String {
     if value.is_nan() {
         return "nan".into();
     }
@@ -11,14 +16,14 @@ pub fn format_g17(value: f64) -> String {
     if value == 0.0 {
         return if value.is_sign_negative() { "-0".into() } else { "0".into() };
     }
-    let scientific = format!("{value:.16e}");
+    let scientific = format!("{value:.*e}", precision - 1);
     let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
     let (sign, mantissa) = mantissa.strip_prefix('-').map_or(("", mantissa), |rest| ("-", rest));
     let digits: String = mantissa.chars().filter(|&digit| digit != '.').collect();
     let digits = digits.trim_end_matches('0');
     let point = exponent + 1;
-    if !(-4..17).contains(&exponent) {
+    if !(-4..precision as i32).contains(&exponent) {
         let (first, rest) = digits.split_at(1);
         let dot = if rest.is_empty() { "" } else { "." };
         let exponent_sign = if exponent < 0 { '-' } else { '+' };

@@ -1,0 +1,123 @@
+//! Libraries of scripts: answers of redis-server 7.0.15 to the same scripts.
+
+mod client;
+
+use client::{Client, Reply, Server, bulk, int};
+
+fn eval(client: &mut Client, script: &str) -> Reply {
+    client.ask_args(&[b"EVAL", script.as_bytes(), b"0"])
+}
+
+#[test]
+fn json_is_that_of_cjson() {
+    let server = Server::start();
+    let mut client = server.connect();
+    for (script, expected) in [
+        (r#"return cjson.encode({1,2.5,'a/b"\n',true,cjson.null})"#, r#"[1,2.5,"a\/b\"\n",true,null]"#),
+        ("return cjson.encode({})", "{}"),
+        ("return cjson.encode({x={1,2,3}})", r#"{"x":[1,2,3]}"#),
+        ("return cjson.encode({[1]=1,[3]=3})", "[1,null,3]"),
+        ("return cjson.encode({1e20,0.1,1/3})", "[1e+20,0.1,0.33333333333333]"),
+        (
+            "return cjson.encode(cjson.decode('[1, {\"a\": [null, \"\\\\u00e9\\\\ud83d\\\\ude00\"]}]'))",
+            "[1,{\"a\":[null,\"é😀\"]}]",
+        ),
+        (
+            "local _, e = pcall(cjson.decode, '[1,x]'); return e",
+            "Expected value but found invalid token at character 4",
+        ),
+        (
+            "local _, e = pcall(cjson.decode, '{1}'); return e",
+            "Expected object key string but found T_NUMBER at character 2",
+        ),
+        (
+            "local _, e = pcall(cjson.decode, '[1'); return e",
+            "Expected comma or array end but found T_END at character 3",
+        ),
+        (
+            "local _, e = pcall(cjson.decode, '1 2'); return e",
+            "Expected the end but found T_NUMBER at character 3",
+        ),
+        (
+            "local _, e = pcall(cjson.encode, {[1]=1,[100]=1}); return e",
+            "Cannot serialise table: excessively sparse array",
+        ),
+        (
+            "local _, e = pcall(cjson.encode, {0/0}); return e",
+            "Cannot serialise number: must not be NaN or Inf",
+        ),
+        (
+            "local t = {}; for i = 1, 1100 do t = {t} end; local _, e = pcall(cjson.encode, t); return e",
+            "Cannot serialise, excessive depth (1001)",
+        ),
+    ] {
+        assert_eq!(eval(&mut client, script), bulk(expected), "{script}");
+    }
+}
+
+#[test]
+fn message_pack_goes_both_ways() {
+    let server = Server::start();
+    let mut client = server.connect();
+    let hex = |value: &str| {
+        format!(
+            "return (cmsgpack.pack({value}):gsub('.', function(c) return string.format('%02x', c:byte()) end))"
+        )
+    };
+    for (value, bytes) in [
+        ("1", "01"),
+        ("-1", "ff"),
+        ("200", "ccc8"),
+        ("70000", "ce00011170"),
+        ("-200", "d1ff38"),
+        ("2^40", "cf0000010000000000"),
+        ("1.5", "ca3fc00000"),
+        ("0.1", "cb3fb999999999999a"),
+        ("'abc'", "a3616263"),
+        ("string.rep('a', 40):sub(1, 1)", "a161"),
+        ("true, nil, false", "c3c0c2"),
+        ("{}", "90"),
+        ("{1, {a = 2}}", "920181a16102"),
+    ] {
+        assert_eq!(eval(&mut client, &hex(value)), bulk(bytes), "{value}");
+    }
+    let round = "local t = cmsgpack.unpack(cmsgpack.pack({1, -70000, 1.5, 'x', {k = {true}}})); \
+                 return {t[1], t[2], t[3] * 2, t[4], t[5].k[1]}";
+    assert_eq!(eval(&mut client, round), Reply::Array(vec![int(1), int(-70000), int(3), bulk("x"), int(1)]));
+    let cut = "local _, e = pcall(cmsgpack.unpack, '\\146\\1'); return e";
+    assert_eq!(eval(&mut client, cut), bulk("Missing bytes in input."));
+    let bad = "local _, e = pcall(cmsgpack.unpack, '\\193'); return e";
+    assert_eq!(eval(&mut client, bad), bulk("Bad data format in input."));
+}
+
+#[test]
+fn bit_operations_wrap_at_32_bits() {
+    let server = Server::start();
+    let mut client = server.connect();
+    for (expression, expected) in [
+        ("bit.tobit(0xffffffff)", -1),
+        ("bit.tobit(2^32 + 5)", 5),
+        ("bit.band(0xff, 0x0f, 0x3)", 3),
+        ("bit.bor(1, 2, 4)", 7),
+        ("bit.bxor(5, 1)", 4),
+        ("bit.bnot(0)", -1),
+        ("bit.lshift(1, 33)", 2),
+        ("bit.rshift(-1, 28)", 15),
+        ("bit.arshift(-16, 2)", -4),
+        ("bit.rol(0x12345678, 12)", 0x4567_8123),
+        ("bit.bswap(0x12345678)", 0x7856_3412),
+    ] {
+        assert_eq!(eval(&mut client, &format!("return {expression}")), int(expected), "{expression}");
+    }
+    assert_eq!(eval(&mut client, "return bit.tohex(0x87654321, -4)"), bulk("4321"));
+    assert_eq!(eval(&mut client, "return bit.tohex(-1)"), bulk("ffffffff"));
+}
+
+#[test]
+fn libraries_cannot_be_changed() {
+    let server = Server::start();
+    let mut client = server.connect();
+    for script in ["cjson.encode = nil", "cmsgpack.x = 1", "bit = nil"] {
+        assert!(matches!(eval(&mut client, script), Reply::Error(_)), "{script}");
+    }
+}
