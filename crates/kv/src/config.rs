@@ -110,6 +110,8 @@ pub struct Limits {
     pub notices: u32,
     /// Microseconds; negative: nothing is logged.
     pub slow_micros: i64,
+    /// A command that takes this long is a slow moment for `LATENCY`; 0: none is.
+    pub latency_millis: u64,
     pub needs_password: bool,
 }
 
@@ -326,6 +328,7 @@ impl Config {
             idle_seconds_max: self.number("timeout"),
             notices: parse_notices(self.text("notify-keyspace-events")).unwrap_or(0),
             slow_micros: self.number("slowlog-log-slower-than"),
+            latency_millis: u64::try_from(self.number("latency-monitor-threshold")).unwrap_or(0),
             needs_password: !self.text("requirepass").is_empty(),
         };
     }

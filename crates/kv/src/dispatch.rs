@@ -258,6 +258,14 @@ impl Ctx<'_> {
         stats.failed += u64::from(failed);
         let nanos = self.server.world.clock.now().saturating_sub(started);
         stats.nanos += nanos;
+        stats.durations.add(nanos);
+        let threshold = self.server.config.limits.latency_millis;
+        if threshold > 0 && nanos / 1_000_000 >= threshold {
+            let is_fast = found.row.flags.contains(Flags::FAST);
+            let event = if is_fast { "fast-command" } else { "command" };
+            let at = self.now_ms() / 1000;
+            self.server.latency.add(event, at, nanos / 1_000_000);
+        }
         let limit = self.server.config.limits.slow_micros;
         if limit >= 0 && nanos / 1000 >= limit as u64 && !found.row.flags.contains(Flags::SKIP_SLOWLOG) {
             self.log_slow(nanos / 1000, args);

@@ -17,6 +17,7 @@ pub struct CommandStats {
     pub nanos: u64,
     pub rejected: u64,
     pub failed: u64,
+    pub durations: crate::slowlog::latency::Histogram,
 }
 
 #[derive(Default)]
@@ -47,6 +48,7 @@ pub struct Server {
     pub channels: Channels,
     pub config: Config,
     pub slow: SlowLog,
+    pub latency: crate::slowlog::latency::Latency,
     /// Ends the server: set by `SHUTDOWN` and by signals.
     pub is_stopping: bool,
 }
@@ -69,6 +71,7 @@ impl Server {
             channels: Channels::default(),
             config: Config::default(),
             slow: SlowLog::default(),
+            latency: crate::slowlog::latency::Latency::default(),
             is_stopping: false,
         };
         server.apply_config();

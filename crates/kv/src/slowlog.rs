@@ -1,4 +1,6 @@
-//! Commands that took long, newest first.
+//! Commands that took long, newest first; their latency as figures is in `latency`.
+
+pub mod latency;
 
 use std::collections::VecDeque;
 

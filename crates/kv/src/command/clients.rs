@@ -1,7 +1,7 @@
 //! Connections: HELLO, AUTH, CLIENT, RESET, QUIT.
 
 use super::table::{Flags, Group, Keys, Row, flags};
-use super::{Arg, CommandError, Ctx, Done, args};
+use super::{Arg, CommandError, Ctx, Done, args, help};
 use crate::client::{Client, ReplyMode};
 use crate::pubsub::Kind;
 use std::fmt::Write as _;
@@ -55,6 +55,7 @@ pub const ROWS: &[Row] = &[
         ),
         row("no-touch", 3, CLIENT, no_touch, "7.2.0", "Lets reads leave no trace for eviction."),
         row("getredir", 2, CLIENT, getredir, "6.0.0", "Returns the connection that gets invalidations."),
+        help::row(Group::Connection, "5.0.0"),
     ]),
 ];
 

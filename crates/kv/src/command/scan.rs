@@ -2,7 +2,7 @@
 
 use super::server::database;
 use super::table::{Access, Acl, Flags, Group, Keys, Row, flags};
-use super::{Arg, CommandError, Ctx, Done, args};
+use super::{Arg, CommandError, Ctx, Done, args, help};
 use crate::keyspace::{Class, Key};
 use crate::value::glob;
 
@@ -111,6 +111,8 @@ pub const ROWS: &[Row] = &[
             "O(1)",
             "Returns the seconds since the last access.",
         ),
+        row("freq", 3, READ, OBJECT_KEY, freq, "4.0.0", "O(1)", "Returns how often a key was accessed."),
+        help::row(Group::Generic, "6.2.0"),
     ]),
 ];
 
@@ -291,6 +293,22 @@ fn refcount(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
         true => reply.int(1),
         false => reply.null(),
     }
+    Ok(())
+}
+
+/// No policy keeps frequencies yet, and Redis answers so under a policy that keeps none.
+fn freq(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
+    let is_lfu = ctx.server.config.text("maxmemory-policy").ends_with("-lfu");
+    let (db, reply) = ctx.split();
+    if db.entry(args[2]).is_some() {
+        if is_lfu {
+            return Err(CommandError::of("ERR access frequency is not tracked yet"));
+        }
+        return Err(CommandError::of(
+            "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust.",
+        ));
+    }
+    reply.null();
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! Commands of the connection and the server.
 
-use super::table::{Access, Acl, Flags, Group, Keys, Row, flags};
-use super::{Arg, CommandError, Ctx, Done, args};
+use super::table::{Acl, Flags, Group, Keys, Row, flags};
+use super::{Arg, CommandError, Ctx, Done, args, help};
 use crate::keyspace::{Class, Key};
 
 pub const ROWS: &[Row] = &[
@@ -43,22 +43,15 @@ pub const ROWS: &[Row] = &[
             row("get", -3, ADMIN, config_get, "2.0.0", "Returns settings that match patterns."),
             row("set", -4, ADMIN, config_set, "2.0.0", "Changes settings."),
             row("resetstat", 2, ADMIN, resetstat, "2.0.0", "Sets the counters to zero."),
+            help::row(Group::Server, "5.0.0"),
         ]),
     row("slowlog", -2, Flags::NONE, |_, _| Err(CommandError::Syntax), "2.2.12", "Looks at slow commands.")
         .with_subcommands(&[
             row("get", -2, ADMIN, slowlog_get, "2.2.12", "Returns slow commands."),
             row("len", 2, ADMIN, slowlog_len, "2.2.12", "Counts the slow commands that are kept."),
             row("reset", 2, ADMIN, slowlog_reset, "2.2.12", "Forgets the slow commands."),
+            help::row(Group::Server, "6.2.0"),
         ]),
-    row("memory", -2, Flags::NONE, |_, _| Err(CommandError::Syntax), "4.0.0", "Looks at memory.")
-        .with_subcommands(&[Row::new(
-            "usage",
-            -3,
-            Flags::READONLY,
-            Keys::At { first: 2, last: 2, step: 1, access: Access::Read },
-            memory_usage,
-        )
-        .doc(Group::Server, "4.0.0", "O(1)", "Returns the memory that a key takes.")]),
 ];
 
 const READ: Flags = flags(&[Flags::READONLY, Flags::FAST]);
@@ -252,21 +245,5 @@ fn slowlog_len(ctx: &mut Ctx<'_>, _: &[Arg<'_>]) -> Done {
 fn slowlog_reset(ctx: &mut Ctx<'_>, _: &[Arg<'_>]) -> Done {
     ctx.server.slow.clear();
     ctx.reply.ok();
-    Ok(())
-}
-
-fn memory_usage(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
-    match args[3..] {
-        [] => {}
-        [word, count] if args::is(word, "SAMPLES") => {
-            args::int_within(count, 0, i64::MAX, "ERR syntax error")?;
-        }
-        _ => return Err(CommandError::Syntax),
-    }
-    let (db, reply) = ctx.split();
-    match db.entry(args[2]) {
-        Some(entry) => reply.int(entry.bytes() as i64),
-        None => reply.null(),
-    }
     Ok(())
 }

@@ -391,6 +391,8 @@ fn families() -> Vec<&'static [Row]> {
         super::sort::ROWS,
         super::keys::ROWS,
         super::server::ROWS,
+        super::latency::ROWS,
+        super::memory::ROWS,
         super::bits::ROWS,
         super::hyperloglog::ROWS,
         super::streams::ROWS,
