@@ -43,12 +43,42 @@ fn json_is_that_of_cjson() {
             "Cannot serialise table: excessively sparse array",
         ),
         (
+            "local _, e = pcall(cjson.encode, {[true]=1}); return e",
+            "Cannot serialise boolean: table key must be a number or string",
+        ),
+        ("local _, e = pcall(cjson.decode, ''); return e", "Expected value but found T_END at character 1"),
+        (
+            "local _, e = pcall(cjson.decode, '-'); return e",
+            "Expected value but found invalid number at character 1",
+        ),
+        (
+            "local _, e = pcall(cjson.decode, '\"abc'); return e",
+            "Expected value but found unexpected end of string at character 5",
+        ),
+        (
+            "local _, e = pcall(cjson.decode, '\"a\\\\x\"'); return e",
+            "Expected value but found invalid escape code at character 3",
+        ),
+        (
+            "local _, e = pcall(cjson.decode, '\"a\\\\u12\"'); return e",
+            "Expected value but found invalid unicode escape code at character 3",
+        ),
+        (
+            "local _, e = pcall(cjson.decode, '{\"a\" 1}'); return e",
+            "Expected colon but found T_NUMBER at character 6",
+        ),
+        (
+            "local _, e = pcall(cjson.decode, string.rep('[', 1001)); return e",
+            "Found too many nested data structures (1001) at character 1001",
+        ),
+        ("return cjson.encode(cjson.decode('[01, 1.5e3]'))", "[1,1500]"),
+        (
             "local _, e = pcall(cjson.encode, {0/0}); return e",
             "Cannot serialise number: must not be NaN or Inf",
         ),
         (
             "local t = {}; for i = 1, 1100 do t = {t} end; local _, e = pcall(cjson.encode, t); return e",
-            "Cannot serialise, excessive depth (1001)",
+            "Cannot serialise, excessive nesting (1001)",
         ),
     ] {
         assert_eq!(eval(&mut client, script), bulk(expected), "{script}");
@@ -78,6 +108,7 @@ fn message_pack_goes_both_ways() {
         ("true, nil, false", "c3c0c2"),
         ("{}", "90"),
         ("{1, {a = 2}}", "920181a16102"),
+        ("{[1]=1,[3]=3}", "8201010303"),
     ] {
         assert_eq!(eval(&mut client, &hex(value)), bulk(bytes), "{value}");
     }
@@ -120,4 +151,13 @@ fn libraries_cannot_be_changed() {
     for script in ["cjson.encode = nil", "cmsgpack.x = 1", "bit = nil"] {
         assert!(matches!(eval(&mut client, script), Reply::Error(_)), "{script}");
     }
+}
+
+#[test]
+fn an_error_of_a_library_names_the_line_of_the_script() {
+    let server = Server::start();
+    let mut client = server.connect();
+    let reply = eval(&mut client, "local x = cjson.decode('x')");
+    let expected = "ERR user_script:1: Expected value but found invalid token at character 1 script: 16bb0b5b8d1282c320aecf08df1af35f4e5785cf, on @user_script:1.";
+    assert_eq!(reply, Reply::Error(expected.into()));
 }

@@ -81,7 +81,7 @@ fn array_length(table: &Table) -> Result<Option<usize>, Fault> {
 
 fn write_table(out: &mut Vec<u8>, table: &Table, depth: usize) -> Result<(), Fault> {
     if depth > DEPTH_MAX {
-        return Err(format!("Cannot serialise, excessive depth ({depth})"));
+        return Err(format!("Cannot serialise, excessive nesting ({depth})"));
     }
     if let Some(length) = array_length(table)? {
         out.push(b'[');
@@ -109,7 +109,10 @@ fn write_table(out: &mut Vec<u8>, table: &Table, depth: usize) -> Result<(), Fau
                 write(out, &key, depth)?;
                 out.push(b'"');
             }
-            _ => return Err("Cannot serialise table: table key must be a number or string".to_owned()),
+            _ => {
+                let kind = key.type_name();
+                return Err(format!("Cannot serialise {kind}: table key must be a number or string"));
+            }
         }
         out.push(b':');
         write(out, &value, depth)?;

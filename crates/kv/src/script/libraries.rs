@@ -19,7 +19,7 @@ fn outcome(lua: &Lua, result: Result<Vec<Value>, String>) -> Outcome {
 fn expect_one<'a>(args: &'a [Value], name: &str) -> Result<&'a Value, String> {
     match args {
         [value] => Ok(value),
-        _ => Err(format!("bad argument #{} to '{name}' (expected 1 argument)", args.len().min(1) + 1)),
+        _ => Err(format!("bad argument #1 to '{name}' (expected 1 argument)")),
     }
 }
 

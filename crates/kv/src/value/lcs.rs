@@ -20,7 +20,7 @@ impl Run {
 pub struct Lengths<'a> {
     first: &'a [u8],
     second: &'a [u8],
-    /// Of the beginnings of `i` and `j` bytes at `i * (second.len() + 1) + j`.
+    /// The length for the beginnings of `i` and `j` bytes stands at `i * (second.len() + 1) + j`.
     table: Vec<u32>,
 }
 
