@@ -46,6 +46,9 @@ fn serve(options: &Kv) -> Result<(), String> {
     if let Some(port) = options.port {
         set("port", &port.to_string())?;
     }
+    for line in config.broken_promises() {
+        eprintln!("warning: {line}");
+    }
     let addresses = addresses(config.text("bind"), config.number("port") as u16)?;
     let world = terrace_io::real::world();
     let listening = terrace_kv::run::listen(world, config, &addresses)

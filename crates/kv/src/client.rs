@@ -64,7 +64,8 @@ pub struct Client {
     pub name: Vec<u8>,
     pub created_ms: i64,
     pub last_command_ms: i64,
-    pub last_command: &'static str,
+    /// With its subcommand: `client|list`.
+    pub last_command: Option<crate::command::table::Found>,
     pub db: u16,
     pub reply: Reply,
     /// Closed when what it has been replied is written.
@@ -104,7 +105,7 @@ impl Client {
             name: Vec::new(),
             created_ms: now_ms,
             last_command_ms: now_ms,
-            last_command: "NULL",
+            last_command: None,
             db: 0,
             reply: Reply::default(),
             closes: false,

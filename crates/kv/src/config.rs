@@ -1,6 +1,9 @@
 //! Settings by Redis's names: `CONFIG GET` and `SET`, and the lines of a configuration file.
 //!
 //! A value is kept as `CONFIG GET` shows it. What is read for every command is kept parsed in [`Limits`].
+//!
+//! Some settings of Redis promise durability or a bound that this server does not keep yet ([`PROMISES`]). `CONFIG SET` refuses such a
+//! value; a configuration file that has one is taken, so that the file of an existing server works, and [`Config::broken_promises`] names it.
 
 use crate::resp::parse::{parse_i64, split_words};
 use crate::value::glob;
@@ -98,6 +101,23 @@ const ALIASES: &[(&str, &str)] = &[
     ("zset-max-ziplist-value", "zset-max-listpack-value"),
     ("lua-time-limit", "busy-reply-threshold"),
 ];
+
+/// Settings whose promise is not kept: a name, the values that promise nothing, and what is missing.
+const PROMISES: &[(&str, &[&str], &str)] = &[
+    ("dir", &["", ".", "./"], "data is kept in memory alone"),
+    ("object", &[""], "data is kept in memory alone"),
+    ("appendonly", &["no"], "data is kept in memory alone"),
+    ("appendfsync", &["everysec", "no"], "data is kept in memory alone"),
+    ("save", &[""], "data is kept in memory alone"),
+    ("maxmemory", &["0"], "memory is not bounded"),
+    ("timeout", &["0"], "idle connections are not closed"),
+];
+
+/// What is missing for a value of a setting to mean what it says.
+fn broken_promise(name: &str, value: &str) -> Option<&'static str> {
+    let (_, harmless, missing) = PROMISES.iter().find(|(known, ..)| *known == name)?;
+    (!harmless.contains(&value)).then_some(missing)
+}
 
 /// Settings that are read for every command or connection.
 #[derive(Clone, Copy, Debug, Default)]
@@ -268,6 +288,14 @@ impl Config {
             let value = canonical(parameter, value).map_err(|why| ConfigError::Invalid(name.clone(), why))?;
             changes.push((at, value));
         }
+        for (at, value) in &changes {
+            let name = PARAMETERS[*at].name;
+            if *value != self.values[*at]
+                && let Some(missing) = broken_promise(name, value)
+            {
+                return Err(ConfigError::Invalid(name.to_owned(), format!("not supported yet: {missing}")));
+            }
+        }
         for (at, value) in changes {
             self.put(at, value);
         }
@@ -296,6 +324,16 @@ impl Config {
         self.put(at, value);
         self.refresh();
         Ok(true)
+    }
+
+    /// Settings whose values promise what the server does not do, each with what is missing, for a warning at the start.
+    pub fn broken_promises(&self) -> Vec<String> {
+        let all = PARAMETERS.iter().zip(&self.values);
+        all.filter_map(|(parameter, value)| {
+            let missing = broken_promise(parameter.name, value)?;
+            Some(format!("{} {value:?} has no effect yet: {missing}", parameter.name))
+        })
+        .collect()
     }
 
     /// Takes the lines of a configuration file of Redis; returns the directives that mean nothing here, each once.
@@ -381,6 +419,30 @@ mod tests {
         assert!(config.set(&pairs(&[("port", "5")])).is_err());
         config.set(&pairs(&[("hash-max-ziplist-entries", "7")])).unwrap();
         assert_eq!(config.number("hash-max-listpack-entries"), 7);
+    }
+
+    #[test]
+    fn a_setting_that_promises_what_is_missing_is_refused_or_named() {
+        let mut config = Config::default();
+        assert_eq!(config.broken_promises(), Vec::<String>::new());
+        let mut set = |name: &str, value: &str| config.set(&[(name.to_owned(), value.to_owned())]);
+        for (name, value) in
+            [("appendonly", "yes"), ("appendfsync", "always"), ("save", "60 1"), ("maxmemory", "1gb")]
+        {
+            let refused = set(name, value).unwrap_err().to_string();
+            assert!(refused.contains(name) && refused.contains("not supported yet"), "{refused}");
+        }
+        for (name, value) in [("appendonly", "no"), ("save", ""), ("maxmemory", "0"), ("timeout", "0")] {
+            set(name, value).unwrap();
+        }
+        config.load_file("appendonly yes\nsave 60 1\nsave 300 1\ndir .\nmaxmemory 1gb\n").unwrap();
+        let named = config.broken_promises();
+        assert_eq!(named.len(), 3, "{named:?}");
+        for name in ["appendonly", "save", "maxmemory"] {
+            assert!(named.iter().any(|line| line.starts_with(name)), "{named:?}");
+        }
+        // What is set already may be set again: clients restore what they have read.
+        config.set(&[("appendonly".to_owned(), "yes".to_owned())]).unwrap();
     }
 
     #[test]

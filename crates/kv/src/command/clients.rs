@@ -232,9 +232,18 @@ fn describe(client: &Client, resp3: bool, now_ms: i64) -> String {
     if flags.is_empty() {
         flags.push('N');
     }
+    // Requests are read into buffers of the event loop, so `qbuf` is 0 for every client. Clients such as redis-py insist on the field.
+    let unsent = client.reply.buffer.len();
+    let queued: usize = client
+        .multi
+        .iter()
+        .flat_map(|multi| &multi.commands)
+        .flat_map(|(_, args)| args)
+        .map(|arg| arg.capacity())
+        .sum();
     let _ = write!(
         line,
-        "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db={} sub={} psub={} ssub={} multi={} obl=0 oll=0 omem={} cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={}",
+        "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db={} sub={} psub={} ssub={} multi={} qbuf=0 qbuf-free=0 argv-mem=0 multi-mem={queued} obl={unsent} oll=0 omem=0 tot-mem={} cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={}",
         client.id,
         client.address,
         client.local_address,
@@ -247,8 +256,8 @@ fn describe(client: &Client, resp3: bool, now_ms: i64) -> String {
         client.subscriptions[Kind::Pattern as usize].len(),
         client.subscriptions[Kind::Shard as usize].len(),
         client.multi.as_ref().map_or(-1, |multi| multi.commands.len() as i64),
-        client.reply.buffer.len(),
-        client.last_command,
+        queued + client.reply.buffer.capacity(),
+        client.last_command.map_or("NULL".to_owned(), |found| found.full_name()),
         if resp3 { 3 } else { 2 },
         String::from_utf8_lossy(&client.library),
         String::from_utf8_lossy(&client.library_version),

@@ -1,6 +1,6 @@
 //! Commands of the connection and the server.
 
-use super::table::{Acl, Flags, Group, Keys, Row, flags};
+use super::table::{Access, Acl, Flags, Group, Keys, Row, flags};
 use super::{Arg, CommandError, Ctx, Done, args, help};
 use crate::keyspace::{Class, Key};
 
@@ -71,6 +71,12 @@ const fn row(
 }
 
 fn ping(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
+    if args.len() <= 2 && !ctx.reply.resp3 && ctx.client.subscribed_at_all() {
+        ctx.reply.array(2);
+        ctx.reply.bulk(b"pong");
+        ctx.reply.bulk(args.get(1).copied().unwrap_or_default());
+        return Ok(());
+    }
     match args {
         [_] => ctx.reply.simple("PONG"),
         [_, text] => ctx.reply.bulk(text),
@@ -118,8 +124,16 @@ fn flushdb(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
     check_flush_mode(args)?;
     ctx.server.touch_all_watched(ctx.dbs, ctx.client.db, None);
     ctx.db().clear();
+    wake_waiting(ctx, ctx.client.db);
     ctx.reply.ok();
     Ok(())
+}
+
+/// After all keys of a database were deleted or exchanged: clients that wait for a key look at it again. XREADGROUP fails if its stream is gone.
+fn wake_waiting(ctx: &mut Ctx<'_>, db: u16) {
+    for (_, key) in ctx.server.waiting.keys().filter(|(of, _)| *of == db) {
+        ctx.dbs.all[usize::from(db)].changed(key, Class::Unnoticed, "");
+    }
 }
 
 fn flushall(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
@@ -127,6 +141,7 @@ fn flushall(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
     for index in 0..ctx.dbs.all.len() {
         ctx.server.touch_all_watched(ctx.dbs, index as u16, None);
         ctx.dbs.all[index].clear();
+        wake_waiting(ctx, index as u16);
     }
     ctx.reply.ok();
     Ok(())
@@ -139,13 +154,8 @@ fn swapdb(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
         ctx.server.touch_all_watched(ctx.dbs, first, Some(second));
         ctx.server.touch_all_watched(ctx.dbs, second, Some(first));
         ctx.dbs.swap(first, second);
-        // Clients that wait for a key of either find it in the other's contents.
         for db in [first, second] {
-            let keys: Vec<Key> =
-                ctx.server.waiting.keys().filter(|(of, _)| *of == db).map(|(_, key)| key.clone()).collect();
-            for key in keys {
-                ctx.dbs.all[usize::from(db)].changed(&key, Class::Generic, "swapdb");
-            }
+            wake_waiting(ctx, db);
         }
     }
     ctx.reply.ok();

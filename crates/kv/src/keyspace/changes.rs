@@ -8,6 +8,8 @@ use super::entry::Key;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Class {
+    /// No notice is published.
+    Unnoticed = 0,
     Generic = 1 << 2,
     String = 1 << 3,
     List = 1 << 4,
