@@ -1,4 +1,5 @@
-//! `terrace`: looks at an instance that is not running. But for `adopt`, it makes and changes nothing, in no tier.
+//! `terrace`: inspects a stopped instance, measures devices (`bench`) and serves Redis clients (`kv`). It changes nothing of an instance in any
+//! tier, except with `adopt`.
 //!
 //! Exit codes: [`exit`].
 #![forbid(unsafe_code)]

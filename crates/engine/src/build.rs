@@ -1,6 +1,6 @@
 //! A table's indexes and properties change while its rows stay where they are.
 //!
-//! An index that is added is built from the rows that one view sees, beside whoever reads and writes the table: entries are
+//! An index that is added is built from the rows that one view sees, while sessions read and write the table: entries are
 //! sorted (`sort`) and a tree is built of them, in a space that the catalog does not name. Keys of rows that others change
 //! meanwhile are told to a `watch`. In rounds the tree is brought from its view to a newer one, by the rows of those keys in
 //! both views; what changed by transactions that the newer view does not see is left to the next round. The last

@@ -281,7 +281,7 @@ impl Engine {
         self.decide(xid, |left| left.roll_back(&self.core))
     }
 
-    // --- seeing it ---------------------------------------------------------------------------
+    // --- what an operator sees ---------------------------------------------------------------------------
 
     /// One of the information tables, by name (`inspect::info_tables`). None: no table has that name.
     pub fn seen(&self, name: &str) -> Option<Vec<Vec<Value>>> {

@@ -2,7 +2,7 @@
 //!
 //! Rows (primary tree): `flags u8 · transaction id 6 bytes · roll pointer u64 · row`, where the row is the
 //! bytes themselves or, with [`LARGE`], the reference to a large value, or, with [`APART`], what is left of the row and the references to
-//! its parts (`apart`).
+//! its parts (`off_page`).
 //!
 //! Entries (secondary trees): the same head, then `offset of the primary key in the entry's key u16 ·
 //! extra bytes`. An entry has its own past, as a row has; so a reader of a secondary tree needs no

@@ -18,11 +18,11 @@
 //! * A dropped table's spaces are reclaimed when the drop is durable; the drop does not wait for that (`dropped_spaces.rs`, `txn/purge.rs`,
 //!   `storage.rs`: `DroppedSpaces::take`, `Storage::drop_space`).
 //! * Before a volume's first patch object its format version is raised in both copies of the superblock (`checkpoint.rs`: `Patches::note`).
-//! * All of it is opened for an instance (`cold.rs`: `Cold::open`).
+//! * The parts of the object store are opened for an instance together (`cold.rs`: `Cold::open`).
 //! * An instance that took a store once (the superblock records it) starts without the store. An instance that never did asks the store first, so
 //!   that a wrong bucket is found early.
-//! * After that an empty store is never made the instance's own: its directory may not be mounted yet.
-//! * A store that another copy of the volume has taken since is never taken back. The superblock records which writer of this volume took it, and
+//! * Once the superblock records a store, an empty one is never taken in its place: its directory may not be mounted yet.
+//! * A store that another copy of the volume has taken since is never taken back, except with `terrace adopt`. The superblock records which writer of this volume took it, and
 //!   the position of its mark, which counts up in both places while blocks sink.
 //! * A running volume is copied by `copy.rs`: slots in rounds (`tier/src/volume/object_buffer/written.rs` records which are written), then the map
 //!   and the end of the log, with checkpoint and slots held (`tier/src/volume/map/copy.rs`, `checkpoint.rs`). For `mariabackup` a worker follows the

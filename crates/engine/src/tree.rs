@@ -38,7 +38,7 @@
 //!   memory without reading them, once. If a failed purge or a crash may have freed them already, purge checks first (`overflow/runs.rs`,
 //!   `off_page.rs`, `undo/chains.rs`, `txn/purge.rs`: `Placed`, `free_known`, `Core::is_purged_once`).
 //! * Pages of a large value that an UPDATE writes count as used before, so that they are admitted to flash when they are evicted or their block
-//!   sinks (`overflow.rs`, `tier/src/memory/mtr.rs`: `By::Update`, `Mtr::note_reused`).
+//!   sinks (`overflow.rs`, `tier/src/memory/mtr.rs`: `WrittenFor::Update`, `Mtr::note_reused`).
 
 pub mod build;
 pub mod bulk;

@@ -15,7 +15,7 @@
 //!   `sql/src/cursor/fill.rs`: `CursorMemory::share`, `Limits::new`).
 //! * Rows that are looked up one by one in key order merge into one range as well. A replica that applies row events releases each lock once the row
 //!   is changed (`state.rs`, `rows/locking.rs`, `mariadb/handler/ha_write.cc`: `TxnState::take_latest`, `ha_terrace::unlock_applied`).
-//! * The lock of a changed row is released, for the transaction id in the row locks it; it is taken again when only that change is undone
+//! * The lock of a changed row is released, because the transaction id in the row locks it; it is taken again when only that change is undone
 //!   (`change.rs`, `rollback.rs`, `lock/rows.rs`: `Locks::release_changed`, `Locks::take_again`).
 //! * A statement that is logged by its text holds its table's AUTO_INCREMENT counter until it ends: a name among the row locks (`counter.rs`,
 //!   `mariadb/handler/ha_write.cc`: `Txn::lock_counter`, `keeps_counter`).

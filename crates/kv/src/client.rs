@@ -64,8 +64,8 @@ pub struct Client {
     pub name: Vec<u8>,
     pub created_ms: i64,
     pub last_command_ms: i64,
-    /// With its subcommand: `client|list`.
-    pub last_command: Option<crate::command::table::Found>,
+    /// The name of the command, after that of the command that it is a subcommand of.
+    pub last_command: Option<(Option<&'static str>, &'static str)>,
     pub db: u16,
     pub reply: Reply,
     /// Closed when what it has been replied is written.

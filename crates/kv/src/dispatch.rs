@@ -46,7 +46,7 @@ impl Core {
             }
             Ok(Admitted::Queued) => client.reply.simple("QUEUED"),
             Ok(Admitted::Runs(found)) => {
-                client.last_command = Some(found);
+                client.last_command = Some((found.parent.map(|parent| parent.name), found.row.name));
                 let mut reply = std::mem::take(&mut client.reply);
                 self.run(client, &mut reply, found, args, false);
                 client.reply = reply;

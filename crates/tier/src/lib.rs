@@ -1,4 +1,5 @@
-//! Where a page lives: buffer pool → BPE → object buffer → objects.
+//! Where a page lives: buffer pool → BPE → object buffer → objects. Rooms, from a request down: `memory`, `read`, `flash`, `volume`,
+//! `objects`; `limits` applies to all of them.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub mod ablation;

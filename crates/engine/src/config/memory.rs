@@ -1,6 +1,6 @@
 //! What `memory` is spent on. Buffers get their sizes at the start, by the memory that there is then, and keep them; the
 //! pool's frames are what is left. Of their memory the pool lends some to work that needs much, as long as it lasts: sorts, the
-//! rows that change while an index is built, most locks, and the batches of many open cursors (`tier/pool/lend`).
+//! rows that change while an index is built, most locks, and the batches of many open cursors (`tier/src/memory/pool/lend.rs`).
 //!
 //! An eighth, at most 32 MiB (12 without an object store), is for the work: the flash queue, prefetchers, states of codecs, and `common`,
 //! which is what they leave of it but never less than a quarter. With little memory buffers are short, so that they take no more

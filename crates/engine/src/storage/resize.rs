@@ -5,14 +5,14 @@
 //!
 //! | what | grows | shrinks |
 //! | --- | --- | --- |
-//! | memory | the pool gets frames | the pool empties frames and gives them back (`tier/pool/resize`) |
+//! | memory | the pool gets frames | the pool empties frames and gives them back (`tier/src/memory/pool/resize.rs`) |
 //! | flash | the pool gives memory for the index, then the index gets slots | the index loses slots, then the pool gets the memory |
 //! | object buffer | superblock, then slots | blocks sink until all fits, pages move to lower slots, superblock, the file is cut |
 //!
 //! The size of the object buffer stands in the superblock and holds from then on; the others hold until the next start, which
 //! goes by its configuration.
 //!
-//! Not here: how it is done in each tier (`tier/pool/resize`, `tier/bpe/resize`, `tier/map/resize`).
+//! Not here: how it is done in each tier (`memory/pool/resize`, `flash/bpe/resize`, `volume/map/resize` in the tier).
 
 use crate::config::{Bytes, Config};
 use crate::error::{Error, Result};

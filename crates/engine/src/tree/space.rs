@@ -17,7 +17,7 @@
 //! | 128 | 4096 | bits of the first pages |
 //!
 //! Allocation and free are part of the caller's mini-transaction, so a crash leaves a page either in
-//! use or free. Overflow values take several; see `btree::overflow` for what a crash leaves there.
+//! use or free. Overflow values take several; see `tree::overflow` for what a crash leaves there.
 //!
 //! An open space keeps nothing in the buffer pool: there may be more open spaces than frames. A thread that is to change the header brings it into
 //! memory before the first latch, and keeps it there so long ([`Ready`], [`Homes`]). What is often asked of it is noted in the open space with each

@@ -1,5 +1,5 @@
 //! Changes of values by a transaction: conflicts, undo records and new values under the leaf's latch, in one mini-transaction. Changes
-//! of neighbours go together (`btree::run`): one latch, one mini-transaction, one look at the undo page for all.
+//! of neighbours go together (`tree::run`): one latch, one mini-transaction, one look at the undo page for all.
 
 use super::{Txn, TxnState};
 use crate::error::TreeError;

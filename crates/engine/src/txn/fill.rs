@@ -246,7 +246,7 @@ fn forget(space: &Space, first: u32) {
     space.building.lock().retain(|run| run.start != first);
 }
 
-// --- going back ------------------------------------------------------------------------------
+// --- rollback --------------------------------------------------------------------------------
 
 /// Whether a Load record, which is older than those that ask, says that its tree is published.
 pub(super) fn is_published(core: &Core, load: RollPtr) -> Result<bool> {

@@ -2,7 +2,7 @@
 //! transaction's undo how far the value has come. So a rollback frees a value whose row was not written, and
 //! recovery what a crash cut short.
 //!
-//! Values from a size on pass by the log (`Core::bypass_from`): their pages are written through when many have come together, and
+//! Values from a size on bypass the log (`Core::bypass_from`): their pages are written through when many have come together, and
 //! the rest before the transaction is committed or prepared. What a crash leaves before that is rolled back, hollow or not.
 //!
 //! The first mini-transaction appends the record, the others write it anew in its place. It counts for the

@@ -234,13 +234,8 @@ fn describe(client: &Client, resp3: bool, now_ms: i64) -> String {
     }
     // Requests are read into buffers of the event loop, so `qbuf` is 0 for every client. Clients such as redis-py insist on the field.
     let unsent = client.reply.buffer.len();
-    let queued: usize = client
-        .multi
-        .iter()
-        .flat_map(|multi| &multi.commands)
-        .flat_map(|(_, args)| args)
-        .map(|arg| arg.capacity())
-        .sum();
+    let queued: usize =
+        client.multi.iter().flat_map(|multi| &multi.commands).flatten().map(|arg| arg.capacity()).sum();
     let _ = write!(
         line,
         "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db={} sub={} psub={} ssub={} multi={} qbuf=0 qbuf-free=0 argv-mem=0 multi-mem={queued} obl={unsent} oll=0 omem=0 tot-mem={} cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={}",
@@ -257,7 +252,11 @@ fn describe(client: &Client, resp3: bool, now_ms: i64) -> String {
         client.subscriptions[Kind::Shard as usize].len(),
         client.multi.as_ref().map_or(-1, |multi| multi.commands.len() as i64),
         queued + client.reply.buffer.capacity(),
-        client.last_command.map_or("NULL".to_owned(), |found| found.full_name()),
+        match client.last_command {
+            Some((Some(parent), name)) => format!("{parent}|{name}"),
+            Some((None, name)) => name.to_owned(),
+            None => "NULL".to_owned(),
+        },
         if resp3 { 3 } else { 2 },
         String::from_utf8_lossy(&client.library),
         String::from_utf8_lossy(&client.library_version),

@@ -1,8 +1,8 @@
 //! Commands of the connection and the server.
 
-use super::table::{Access, Acl, Flags, Group, Keys, Row, flags};
+use super::table::{Acl, Flags, Group, Keys, Row, flags};
 use super::{Arg, CommandError, Ctx, Done, args, help};
-use crate::keyspace::{Class, Key};
+use crate::keyspace::Class;
 
 pub const ROWS: &[Row] = &[
     Row::new("ping", -1, flags(&[Flags::FAST, Flags::LOADING, Flags::STALE]), Keys::None, ping).doc(

@@ -20,7 +20,7 @@
 //! Locks: `state`, for memory work only; no I/O under it. A reader looks at the device with no lock:
 //! its slot may be given to another page meanwhile, and then header and tag say so.
 //!
-//! Not here: how a page is looked for (`find`), more flash or less (`resize`), what happens in the background (`worker`), when pages leave memory (`pool`), the order of the tiers (`path`).
+//! Not here: how a page is looked for (`find`), more flash or less (`resize`), what happens in the background (`worker`), when pages are evicted (`memory/pool`), the order of the tiers (`read`).
 
 pub mod chunk;
 mod find;

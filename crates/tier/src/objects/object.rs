@@ -7,7 +7,7 @@
 //!
 //! Reads are registered while they last: collection leaves an object alone while it is being read. A reader
 //! that looked into the map and then comes too late finds the object absent, looks again, and finds
-//! the page elsewhere (`path`).
+//! the page elsewhere (`read`).
 //!
 //! Not here: which blocks become objects (`sink`), which objects go (`collect`).
 

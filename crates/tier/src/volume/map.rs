@@ -16,7 +16,7 @@
 //!
 //! Locks: `inner`, held for memory work and `Redo::append` (which never waits). Log room is taken before.
 //!
-//! Not here: writing images (`flush`, `sink`), reading them (`path`).
+//! Not here: writing images (`flush`, `sink`), reading them (`read`).
 
 pub(crate) mod buffered;
 mod clean;

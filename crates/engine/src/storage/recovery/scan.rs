@@ -24,7 +24,7 @@ use terrace_tier::page::Glsn;
 
 /// Blocks read at a time.
 const READ_BLOCKS: u64 = 256;
-/// How far behind the end a later block is looked for: longer than one write (`WAITING_MAX` and what
+/// How far behind the end a later block is looked for: longer than one write (`waiting_max` and what
 /// is reserved meanwhile).
 const LOOK_AHEAD: u64 = 4096;
 /// Blocks of what is found that the ring frees together.

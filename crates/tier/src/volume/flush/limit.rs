@@ -6,7 +6,7 @@
 //!
 //! A limit is overridden by need, and pages written beyond it are counted (`Table::over`): when a thread waits for pages to be
 //! flushed up to a position (`Flusher::request`: log space, slots, a clean shutdown), and when half of the frames are dirty.
-//! Before that, writers of the table's rows are throttled (the engine's `pace`), so that it happens because of other tables'
+//! Before that, writers of the table's rows are throttled (the engine's `write_throttle`), so that it happens because of other tables'
 //! writes, or not at all.
 
 use super::{FlushError, Flusher};
