@@ -121,6 +121,9 @@ def test_counters_and_settings_that_documents_name_exist(plain, run):
     known = {name.lower() for query in ("SHOW GLOBAL STATUS LIKE 'terrace\\_%'", "SHOW SESSION STATUS LIKE 'terrace\\_%'", "SHOW GLOBAL VARIABLES LIKE 'terrace\\_%'")
              for name, _ in run(connection, query)}
     known |= {name.lower() for name, in run(connection, "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_NAME LIKE 'TERRACE\\_%'")}
+    # The C interfaces' names.
+    for header in ("crates/sql/include/terrace.h", "crates/capi/include/terrace.h"):
+        known |= {name.lower() for name in re.findall(r"\bterrace_\w+", text_of(*header.split("/")), re.IGNORECASE)}
     mentioned = set()
     for name in sorted(os.listdir(os.path.join(ROOT, "docs"))):
         if name.endswith(".md") and name != "testing.md":

@@ -23,7 +23,7 @@
 // Milliseconds since 1970, in `number`.
 #define TERRACE_VALUE_TIME 5
 
-// Rows of `locks` at the most.
+// At most this many rows of `locks` are shown.
 #define TERRACE_LOCKS_SEEN_MAX 100000
 
 // What is numbered, by `terrace_observed_name`: places that bytes go to and come from; what is waited for beside them; what memory
@@ -96,9 +96,9 @@ enum TERRACE
   TERRACE_TOO_MANY_LOCKS = 14,
   // A bug: the library panicked. The message says where.
   TERRACE_PANIC = 15,
-  // The volume or the table is in use by somebody else.
+  // The volume or the table is in use by another process or session.
   TERRACE_BUSY = 16,
-  // What the transaction sees is older than an index of the table: it must begin anew to use it.
+  // The transaction's view is older than an index of the table: it must be started again to use it.
   TERRACE_CHANGED = 17,
   // An object is not in the object store, where it should be; the message names page and object.
   TERRACE_MISSING = 18,
@@ -281,7 +281,7 @@ typedef void (*terrace_status_fn)(void *context, terrace_bytes name, uint64_t va
 // Whether to give up; asked every few milliseconds.
 typedef bool (*terrace_stop_fn)(void *context);
 
-// A lock wait: who waits, and for whom.
+// A lock wait: the waiting owner, and the owner it waits for.
 typedef void (*terrace_wait_fn)(void *waiter, void *holder);
 
 // One note of `terrace_engine_notes`. Both texts are borrowed for the callback.
@@ -317,7 +317,7 @@ typedef struct {
   terrace_bytes tier;
   terrace_bytes purpose;
   uint64_t requests;
-  // Of the requests that succeeded.
+  // Bytes of the requests that succeeded.
   uint64_t bytes;
   uint64_t errors;
   // Attempts beyond a request's first.
@@ -410,7 +410,7 @@ typedef struct {
   bool scan;
   // Rows that others have locked are left out instead of waited for.
   bool skip_locked;
-  // Who reads with locks reads all rows up to the end: they may be locked some at a time.
+  // A locking reader reads all rows up to the end: they may be locked some at a time.
   bool reads_all;
   // Only rows are locked, whatever the isolation level keeps free between them.
   bool rows_alone;
@@ -446,11 +446,11 @@ typedef struct {
   terrace_part_fn parts;
   // For the filter, and for `parts`.
   void *context;
-  // At most so many rows (at least one is tried); a cursor that locks hands over one, or those that were locked with it.
+  // The maximum number of rows (at least one is tried); a cursor that locks hands over one, or those that were locked with it.
   uint32_t max_rows;
   // No further row is begun once the batch is so large.
   uint32_t max_bytes;
-  // With `TERRACE_WANT_START`: so many bytes, or all if the row has fewer. A row with parts that are kept apart is whole but for
+  // With `TERRACE_WANT_START`: this many bytes, or all if the row has fewer. A row with parts that are kept apart is whole except for
   // those parts, unless this is 0.
   uint32_t first_bytes;
 } terrace_fetch;
@@ -461,7 +461,7 @@ typedef struct {
   terrace_bytes value;
   // Where in the key the primary key starts.
   uint32_t primary_at;
-  // In so many places bytes of the value are missing.
+  // The number of places in which bytes of the value are missing.
   uint32_t holes;
 } terrace_row;
 
@@ -513,7 +513,7 @@ typedef struct {
 // Rules of a table. Numbers that are 0 say nothing.
 typedef struct {
   size_t size;
-  // Bytes of flash that are the table's whatever others read, and that it may have at the most.
+  // Bytes of flash that are reserved for the table, and that it may have at most.
   uint64_t flash_min;
   uint64_t flash_max;
   // The same of the object buffer.
@@ -533,7 +533,7 @@ typedef struct {
   uint64_t volume_write_bandwidth;
   uint64_t object_write_iops;
   uint64_t object_write_bandwidth;
-  // Of the table's rows, and of its indexes that have none of their own: 0 default, 1 keep, 2 none.
+  // The rule of the table's rows, and of its indexes that have none of their own: 0 default, 1 keep, 2 none.
   uint8_t placement;
   // What its flushes do to flash: 0 as the instance's, 1 auto, 2 clean, 3 dual.
   uint8_t write_policy;
@@ -605,7 +605,7 @@ typedef void (*terrace_lock_ends_fn)(uint32_t wanted, void *note);
 
 typedef void (*terrace_memory_fn)(uint32_t what, int64_t change);
 
-// Who is told of threads, waits and memory; none of the functions is null. Each is called on the thread that it is about: one of the
+// Functions that are told of threads, waits and memory; none is null. Each is called on the thread that it is about: one of the
 // library's, or one that is in a call. It must not wait, nor call the library.
 typedef struct {
   size_t size;
@@ -726,7 +726,7 @@ int32_t terrace_engine_set_durable_reads(const terrace_engine *engine,
 int32_t terrace_engine_set_bypass(const terrace_engine *engine,
                                   bool on);
 
-// Rows of so many bytes and more pass by the log, too, if bypass is on (64 KiB at the start). It counts for rows from here on.
+// Rows of at least this many bytes bypass the log, too, if bypass is on (64 KiB at the start). Applies to rows from here on.
 int32_t terrace_engine_set_bypass_from(const terrace_engine *engine,
                                        uint64_t bytes);
 
@@ -734,7 +734,7 @@ int32_t terrace_engine_set_bypass_from(const terrace_engine *engine,
 int32_t terrace_engine_set_write_policy(const terrace_engine *engine,
                                         uint8_t policy);
 
-// Calls `on_wait` before each lock wait with the owners (`terrace_txn_set_owner`) of who waits and of whom it waits for, if both
+// Calls `on_wait` before each lock wait with the owners (`terrace_txn_set_owner`) of the waiting transaction and of the one it waits for, if both
 // have one; the two live as long as the call lasts. It must not call this library. The first call of this function counts.
 int32_t terrace_engine_tell_lock_waits(const terrace_engine *engine,
                                        terrace_wait_fn on_wait);
@@ -863,9 +863,9 @@ int32_t terrace_table_next_row_id(const terrace_table *table, uint64_t *out);
 // The next value of the auto-increment counter (at least 1).
 int32_t terrace_table_auto_increment(const terrace_table *table, uint64_t *out);
 
-// Takes `wanted` values `first, first + increment, …` of the form `offset + k × increment` that nobody took yet, and moves the
-// counter past them, as InnoDB does. Near the end of what there is `first` may be none of the form, and values may be
-// above `limit`: the caller looks. Where the counter is above `limit`, `*first` is the counter and `*taken` 0. Values taken and
+// Takes `wanted` values `first, first + increment, …` of the form `offset + k × increment` that were not taken before, and moves the
+// counter past them, as InnoDB does. Near the end of the type's range `first` may not have this form, and values may be
+// above `limit`: the caller checks. Where the counter is above `limit`, `*first` is the counter and `*taken` 0. Values taken and
 // not used are gaps.
 int32_t terrace_table_auto_increment_take(const terrace_table *table,
                                           uint64_t offset,
@@ -960,8 +960,8 @@ int32_t terrace_row_lock(terrace_txn *txn,
                          terrace_bytes key,
                          uint32_t lock);
 
-// The table's auto-increment counter is the transaction's until `terrace_row_counter_release`, which has to follow, whatever this returns: who
-// takes values from it asks `terrace_row_counter_is_locked` and waits here, too.
+// The table's auto-increment counter is the transaction's until `terrace_row_counter_release`, which has to follow, whatever this returns: a session
+// that takes values from it asks `terrace_row_counter_is_locked` and waits here, too.
 int32_t terrace_row_counter_lock(terrace_txn *txn,
                                  const terrace_table *table);
 
@@ -986,7 +986,7 @@ int32_t terrace_txn_begin_again(terrace_txn *txn,
                                 uint32_t isolation,
                                 bool *same);
 
-// Whether the transaction was committed or rolled back. If so, nobody is told of its waits any more.
+// Whether the transaction was committed or rolled back. If so, its waits are not reported any more.
 bool terrace_txn_rest(terrace_txn *txn);
 
 // Frees the handle; rolls back what was neither committed, rolled back nor prepared. What was prepared waits to be
@@ -1025,8 +1025,8 @@ int32_t terrace_txn_settle(terrace_txn *txn);
 // How long this transaction waits for a row lock, in milliseconds; 0 is not at all.
 int32_t terrace_txn_set_lock_wait(terrace_txn *txn, uint64_t milliseconds);
 
-// From now on, or no longer, the transaction has changed what its roll back doesn't take back, such as a table of an engine without
-// transactions: of those that wait for each other it is the victim only if all of them have. Not so when it begins.
+// From now on, or no longer, the transaction has changed something that its rollback doesn't take back, such as a table of an engine without
+// transactions: in a deadlock it is the victim only if all members of the cycle have. Not so when it begins.
 void terrace_txn_set_one_way(terrace_txn *txn,
                              bool on);
 
@@ -1035,7 +1035,7 @@ void terrace_txn_set_one_way(terrace_txn *txn,
 void terrace_txn_set_strict(terrace_txn *txn,
                             bool on);
 
-// Who is named to the function of `terrace_engine_tell_lock_waits` until `terrace_txn_close` returns.
+// The owner that the function of `terrace_engine_tell_lock_waits` gets, until `terrace_txn_close` returns.
 int32_t terrace_txn_set_owner(terrace_txn *txn,
                               void *owner);
 
@@ -1053,7 +1053,7 @@ int32_t terrace_txn_rollback_to(terrace_txn *txn, const terrace_savepoint *savep
 void terrace_savepoint_close(terrace_savepoint *savepoint);
 
 // Commits: others see the changes, with durable reads when the ticket says so. Durable when the ticket says so; `*out` may be null if there is
-// nothing to wait for. With `out` null nobody waits. On an error the transaction is still open.
+// nothing to wait for. With `out` null nothing is waited for. On an error the transaction is still open.
 int32_t terrace_txn_commit(terrace_txn *txn,
                            terrace_ticket **out);
 
@@ -1069,7 +1069,7 @@ int32_t terrace_ticket_wait(terrace_ticket *ticket);
 // about a second later.
 int32_t terrace_ticket_wait_written(terrace_ticket *ticket);
 
-// Frees the ticket without waiting for the volume, but with durable reads until others see the commit; null is fine. Whoever made changes while
+// Frees the ticket without waiting for the volume, but with durable reads until others see the commit; null is fine. A transaction that made changes while
 // the object buffer was nearly full waits a moment, as `terrace_ticket_wait` does, too.
 void terrace_ticket_close(terrace_ticket *ticket);
 
@@ -1170,7 +1170,7 @@ int32_t terrace_cursor_fetch(terrace_cursor *cursor,
                              const terrace_fetch *fetch,
                              terrace_batch *batch);
 
-// From now on, or no longer, a row that somebody else has locked is fetched as it was last committed, and not locked
+// From now on, or no longer, a row that another transaction has locked is fetched as it was last committed, and not locked
 // (a semi-consistent read, below REPEATABLE READ and in the primary index).
 int32_t terrace_cursor_set_semi_consistent(terrace_cursor *cursor,
                                            bool on);
@@ -1186,8 +1186,8 @@ bool terrace_cursor_is_semi_consistent(const terrace_cursor *cursor);
 // Gives back the lock on the row fetched last (READ COMMITTED: the row didn't match).
 int32_t terrace_cursor_unlock_last(terrace_cursor *cursor);
 
-// Begins to change a table's indexes. If the first is built, so is each other, of rows that `terrace_alter_add_row` takes. If there are indexes to build, nobody has changed rows of
-// the table in a transaction that is not over. `owner` is for whom it waits; its cancel handle ends it.
+// Begins to change a table's indexes. If the first is built, so is each other, of rows that `terrace_alter_add_row` takes. If there are indexes to build, no open
+// transaction may have changed rows of the table. `owner` is the session that waits; its cancel handle ends the wait.
 int32_t terrace_alter_begin(const terrace_engine *engine,
                             terrace_bytes name,
                             const terrace_new_index *indexes,
@@ -1243,7 +1243,7 @@ int32_t terrace_alter_duplicate(terrace_alter *alter, terrace_batch *batch);
 // How many rows changed since the trees were built or the last round began.
 uint64_t terrace_alter_behind(const terrace_alter *alter);
 
-// Begins a round over the rows that changed. `last`: nobody else uses the table any more.
+// Begins a round over the rows that changed. `last`: no other session uses the table any more.
 int32_t terrace_alter_round(terrace_alter *alter, bool last);
 
 // The round's next rows: first, with `after` false, all as they were, whose entries go; then, with `after` true, all as
@@ -1274,8 +1274,8 @@ int32_t terrace_alter_commit(const terrace_engine *engine,
                              size_t count,
                              const terrace_table_options *options);
 
-// Begins to fill a table that is empty (`TERRACE_INVALID` if it is not), and that nobody else knows of. There is no way
-// back: if it fails, or `terrace_load_finish` is not reached, the table is to be dropped. `owner`'s cancel handle ends it.
+// Begins to fill an empty table (`TERRACE_INVALID` if it is not empty) that no other session knows. It cannot be
+// undone: if it fails, or `terrace_load_finish` is not reached, the table is to be dropped. `owner`'s cancel handle ends it.
 // `share`: how many such tables the statement fills. If more than one, `TERRACE_INVALID` may say that there is no memory, too: insert
 // row by row; and each ends with `terrace_table_filled`. `scattered`: rows in the order of their keys may be followed by ones before them.
 int32_t terrace_load_begin(const terrace_engine *engine,
@@ -1314,8 +1314,8 @@ int32_t terrace_load_finish(terrace_load *load,
                             terrace_progress_fn progress,
                             void *context);
 
-// A table that nobody else knew of has all its rows, by a load or row by row: views of before are too old for it. `durable`: whatever
-// such tables were filled with is durable when it returns.
+// A table that no other session knew has all its rows, by a load or row by row: older views cannot read it. `durable`: everything
+// that such tables were filled with is durable when it returns.
 int32_t terrace_table_filled(const terrace_engine *engine,
                              const terrace_table *table,
                              bool durable);
@@ -1326,7 +1326,7 @@ int32_t terrace_load_duplicate(terrace_load *load, terrace_batch *batch);
 // Frees the handle; null is fine.
 void terrace_load_close(terrace_load *load);
 
-// Calls `each` with every row of a table of what there is to see: `index_statistics`, `table_statistics`,
+// Calls `each` with every row of one of these tables: `index_statistics`, `table_statistics`,
 // `miss_ratio_curve`, `advice`, `metrics`, `transactions`, `locks`, `lock_waits`, `last_deadlock`.
 int32_t terrace_engine_seen(const terrace_engine *engine,
                             terrace_bytes name,
@@ -1347,7 +1347,7 @@ int32_t terrace_engine_tell_deadlocks(const terrace_engine *engine,
 // What the calling thread has read since its last call of this function, through any engine.
 terrace_reads terrace_reads_take(void);
 
-// Sets the process's observer: once, before an engine is opened. Without one nothing is in anybody's way.
+// Sets the process's observer: once, before an engine is opened. Without one nothing is observed.
 int32_t terrace_observe(const terrace_observer *observer);
 
 // The name of what an observer is told by its number, `kind` being one of `TERRACE_OBSERVED_…`; empty behind the last. It lives for ever.

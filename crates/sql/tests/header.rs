@@ -111,7 +111,7 @@ fn generate() -> String {
         "load",
         "seen",
         "observe",
-        "rules",
+        "engine/rules",
     ] {
         builder = builder.with_src(root.join(format!("src/{file}.rs")));
     }
