@@ -72,7 +72,10 @@ class Server:
                 os.symlink(library, link)
             options += ["--plugin-load-add=ha_rocksdb", "--rocksdb-strict-collation-check=OFF"]
         done = subprocess.run([SCRIPT, "start", self.directory, str(self.port), *options], stdout=log, stderr=log, timeout=400)
-        assert done.returncode == 0, open(log.name).read()
+        if done.returncode != 0:
+            errors = os.path.join(self.directory, "error.log")
+            text = open(errors, errors="replace").read()[-20_000:] if os.path.exists(errors) else ""
+            raise AssertionError(open(log.name).read() + "\n--- the end of the error log ---\n" + text)
 
     def stop(self):
         self._run("stop", self.directory)
