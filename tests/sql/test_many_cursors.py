@@ -126,7 +126,7 @@ def test_an_ordered_read_sees_its_snapshot_while_its_partitions_change(full):
             run(other, ORDERED[rounds % 4])
             rounds += 1
         reader.join()
-        assert [row[:2] for row in answer] == expected and rounds > 2
+        assert [row[:2] for row in answer] == expected and rounds > 0
 
 
 @pytest.mark.parametrize("sql", ["UPDATE s SET value = REPEAT('v', 60), itemid = 5 WHERE itemid = 4 ORDER BY clock {} LIMIT 900",
