@@ -396,7 +396,7 @@ def test_a_store_that_is_empty_is_one_error_and_its_mount_a_note(directory, tmp_
         wait_until(lambda: is_mostly_far(connection, run))
         server.stop()
         directory.die()
-        os.makedirs(directory.path)  # what is there before something is mounted on it
+        os.makedirs(directory.path)  # the mount point, before the mount
         server.start()
         run(server.connect(database="d"), "CREATE TABLE u (id INT PRIMARY KEY) ENGINE=Terrace")
         line = stays(server, "object_store", ["ERROR"])[0]

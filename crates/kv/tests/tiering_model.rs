@@ -467,7 +467,7 @@ impl<'d> Life<'d> {
         self.resume(waiters);
     }
 
-    /// Executes a command of which one key is known to be absent, as far as nobody has written it meanwhile.
+    /// Executes a command of which one key is known to be absent, unless a client has written it meanwhile.
     fn execute_absent(&mut self, id: u64, op: Op, absent: &Key) {
         match &op {
             Op::Exec(keys) if keys.iter().any(|key| key != absent) => {

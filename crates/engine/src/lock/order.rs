@@ -1,8 +1,8 @@
 //! Which waiter in a line is served next.
 //!
 //! Where all sessions want a few rows, nearly all of them stand in lines, and most of them wait for rows of others that stand in lines themselves. The choice of
-//! the next one decides how long these wait: one who has locked nothing yet lets all others wait for a row more, one for whom half of them
-//! wait sets them free. So the one for whom most sessions wait, directly or through others, not counting those in the same line, is
+//! the next one decides how long these wait: a session that has locked nothing yet makes all others wait once more, while serving one that half of
+//! them wait for lets these continue. So the one for whom most sessions wait, directly or through others, not counting those in the same line, is
 //! served first, and of equals the one that came first (Tian, Huang, Mozafari, Schoenebeck: Contention-Aware Lock Scheduling for Transactional
 //! Databases, VLDB 2018). No waiter is passed more than [`PASSED_MAX`] times.
 //!

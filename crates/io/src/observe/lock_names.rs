@@ -1,4 +1,4 @@
-//! The names of locks, as shown to an operator who asks where threads wait for one another.
+//! The names of locks, as an operator sees them in the list of waits.
 
 /// An enumeration with the list of its values and the name of each.
 macro_rules! named {

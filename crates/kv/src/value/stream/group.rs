@@ -1,4 +1,4 @@
-//! Consumer groups: a position in the stream, the entries that were delivered and not acknowledged, and who has them.
+//! Consumer groups: a position in the stream, and the entries that were delivered and not acknowledged, each with its consumer.
 //!
 //! The group's list of pending entries is the truth; each consumer keeps the identifiers of its own. Both change together, here.
 
