@@ -208,8 +208,14 @@ def test_many_rows_of_one_long_value_are_read_by_what_follows_it(fresh):
 
 
 @pytest.fixture
-def agreeing(fresh):
-    """Forty values that agree up to the cut, each thrice, and 1000 rows of others between which they are."""
+def agreeing(own_server):
+    """Forty values that agree up to the cut, each thrice, and 1000 rows of others between which they are.
+
+    On a server of its own: the counter of rows is the server's, and a batch of rows is smaller while other cursors hold memory.
+    """
+    fresh = own_server.connect()
+    run(fresh, "CREATE DATABASE cut")
+    fresh.select_db("cut")
     for engine in ENGINES:
         run(fresh, f"CREATE TABLE {engine} (id INT PRIMARY KEY, s VARCHAR(700) {AS_CS}, n INT, t TEXT, KEY s (s, n)) ENGINE={engine}")
         run(fresh, f"INSERT INTO {engine} SELECT seq, CONCAT(REPEAT(%s, 240), CHAR(97 + seq * 7 %% 10), seq * 7 %% 40 DIV 10), seq, 't' FROM seq_1_to_120", (LIGATURE,))
@@ -244,7 +250,7 @@ def test_equal_values_are_read_without_those_that_agree_up_to_the_cut(agreeing):
 def test_others_that_are_cut_cost_a_scan_little(agreeing):
     for sql in ("SELECT COUNT(*), SUM(n) FROM @T FORCE INDEX (s) WHERE s > '0'", "SELECT s FROM @T FORCE INDEX (s) WHERE s BETWEEN '1' AND '5' ORDER BY s, n"):
         theirs = run(agreeing, sql.replace("@T", "InnoDB"))
-        # The counter of rows is the server's: what its background work reads meanwhile (statistics, purge) counts too, but not each time.
+        # What the server's background work reads meanwhile (statistics, purge) counts too, but not each time.
         reads = [read_by(agreeing, sql.replace("@T", "Terrace")) for _ in range(3)]
         ours, handler, rows = min(reads, key=lambda read: read[2])
         assert all(answer == theirs for answer, _, _ in reads) and rows < handler * 1.3 + 60, (sql, reads)

@@ -215,10 +215,17 @@ def sink_all(connection, run):
     near = "SELECT SUM(PAGES_VOLUME + PAGES_MEMORY) FROM information_schema.TERRACE_SPACES WHERE TABLE_SCHEMA = 'd' AND TABLE_NAME = 't'"
 
     def is_far():
-        run(connection, "UPDATE more SET v = v + 1 WHERE id % 8 = 0")
-        return int(run(connection, near)[0][0]) <= 2 and int(status(connection, run, "sink_blocks_waiting")) == 0
+        return int(run(connection, near)[0][0]) <= 2
 
-    wait_until(is_far)
+    def is_pushed_out():
+        if is_far():
+            return True
+        run(connection, "UPDATE more SET v = v + 1 WHERE id % 8 = 0")
+        return False
+
+    wait_until(is_pushed_out)
+    # What is on its way to the store arrives: no more changes keep it there.
+    wait_until(lambda: is_far() and int(status(connection, run, "sink_blocks_waiting")) == 0)
 
 
 def flip_objects(store):
