@@ -8,6 +8,10 @@
 //!
 //! A scan goes up or down. For a descending scan, pages are counted from the highest page number downwards; all else is the same.
 //!
+//! A slow scan may find that prefetched pages were evicted before it reached them: other pages came meanwhile, the rows of an index's entries say. It
+//! would fetch each stretch twice, and evict what others use. So each page that was requested and is missed halves the stretches of its
+//! stream, and each stretch without a miss lets them grow by an eighth.
+//!
 //! A stream is forgotten when enough others have begun since and it has not continued.
 //!
 //! Locks: `streams` and `queue`, for memory work only.
@@ -71,6 +75,8 @@ struct Stream {
     next: u32,
     /// Pages of the last stretch.
     length: u32,
+    /// Maximum number of pages of a stretch.
+    limit: u32,
 }
 
 /// The streams as a pure structure: which scans pass a mark and what is requested then.
@@ -88,18 +94,26 @@ impl Streams {
         let next = first.saturating_add(count);
         let known = self.all.iter().position(|one| {
             one.is_some_and(|one| {
-                (one.space, one.way) == (space, way) && first <= one.next && one.next - first <= one.length
+                // Behind the mark there are two stretches, the first at most as long as the second.
+                (one.space, one.way) == (space, way)
+                    && first <= one.next
+                    && one.next - first <= 2 * one.length
             })
         });
-        let (place, length) = match known {
+        let (place, length, limit) = match known.and_then(|place| Some((place, self.all[place]?))) {
+            // The page was requested, and is not in memory: it was evicted, or no frame was free for it.
+            Some((place, one)) if first < one.next => {
+                let limit = (one.length.min(one.limit) / 2).max(count);
+                (place, limit.min(one.length), limit)
+            }
             // The scan has passed what was prefetched for it: its stretches continue from its position.
-            Some(place) => (place, self.all[place].map_or(count, |one| one.length.max(count))),
+            Some((place, one)) => (place, one.length.max(count), one.limit),
             None => {
                 self.last = (self.last + 1) % STREAMS;
-                (self.last, count)
+                (self.last, count, u32::MAX)
             }
         };
-        self.all[place] = Some(Stream { space, way, next, length });
+        self.all[place] = Some(Stream { space, way, next, length, limit });
         (place, PageId::new(space, along(way, first.saturating_add(count / 2))))
     }
 
@@ -109,7 +123,8 @@ impl Streams {
         let one = self.all[place].as_mut()?;
         // The last stretch of a descending scan ends before page 0, a space's header.
         let there = u32::MAX - one.next;
-        let count = (2 * one.length).min(most);
+        let count = (2 * one.length).min(most).min(one.limit);
+        one.limit = one.limit.saturating_add(one.limit / 8);
         let count = if one.way == ScanDirection::Down { count.min(there) } else { count };
         if count == 0 {
             return None;
@@ -222,6 +237,7 @@ impl Scans {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::HashMap;
 
     const SPACE: SpaceId = SpaceId(20);
 
@@ -339,11 +355,53 @@ mod tests {
         scans.missed(page(0), 32, ScanDirection::Up);
         scans.read(page(16));
         assert_eq!(take_whole(&scans), Some(up(page(32), 64)));
+        // It was faster than the prefetchers' frames came: it misses the first page that was not requested.
+        scans.missed(page(96), 32, ScanDirection::Up);
+        scans.read(page(112));
+        assert_eq!(take_whole(&scans), Some(up(page(128), 128)));
         // The stretch was not fetched, for want of frames: it misses the first page of it.
-        scans.missed(page(32), 32, ScanDirection::Up);
-        scans.read(page(48));
-        assert_eq!(take_whole(&scans), Some(up(page(64), 128)));
+        scans.missed(page(128), 32, ScanDirection::Up);
+        scans.read(page(144));
+        assert_eq!(take_whole(&scans), Some(up(page(160), 64)));
         assert!(scans.streams.lock().all.iter().flatten().count() == 1);
+    }
+
+    /// A scan that reads a page of its own, and then so many of others that `lasts` pages later it is evicted. The number of pages
+    /// that are fetched for it.
+    fn fetched_for_slow(scans: &Scans, pages: u32, lasts: u32) -> usize {
+        let mut came = HashMap::new();
+        let mut fetched = 0;
+        for n in 0..pages {
+            let stays = came.get(&n).is_some_and(|at| n - at < lasts);
+            let mut fetch = |from: u32, count: u32| {
+                let new = (from..from + count)
+                    .filter(|page| came.get(page).is_none_or(|at| n - at >= lasts))
+                    .collect::<Vec<_>>();
+                fetched += new.len();
+                came.extend(new.into_iter().map(|page| (page, n)));
+            };
+            if stays {
+                scans.read(page(n));
+            } else {
+                fetch(n, 16);
+                scans.missed(page(n), 16, ScanDirection::Up);
+            }
+            while let Some(Stretch { from, count, .. }) = scans.take() {
+                fetch(from.page, count);
+            }
+        }
+        fetched
+    }
+
+    #[test]
+    fn a_slow_scan_whose_prefetched_pages_are_evicted_asks_for_fewer() {
+        for lasts in [20, 40, 80, 160] {
+            let fetched = fetched_for_slow(&Scans::new(400), 3000, lasts);
+            assert!(
+                (3000..4000).contains(&fetched),
+                "{fetched} pages were fetched where each lasts for {lasts}"
+            );
+        }
     }
 
     #[test]
