@@ -31,7 +31,7 @@ use crate::txn::rows::off_page::{PartFilter, WantedParts, payload};
 use crate::txn::version::Reader;
 use crate::txn::{Lock, Txn};
 use fetching::Fetching;
-use locking::{Last, Taken};
+use locking::{InPlace, Last, Taken};
 use std::sync::Arc;
 use terrace_tier::memory::pool::Access;
 
@@ -494,11 +494,23 @@ impl Cursor {
         self.semi = false;
         self.ahead = 0;
         loop {
-            if valid && self.lock != Lock::None && self.lock_in_place(backward)? {
-                if !self.row_open {
-                    self.pass_edge();
+            if valid && self.lock != Lock::None {
+                match self.lock_in_place(backward)? {
+                    InPlace::Locked => {
+                        if !self.row_open {
+                            self.pass_edge();
+                        }
+                        return Ok(true);
+                    }
+                    InPlace::Skipped if backward || !self.cursor.is_past_end() => {
+                        if !crate::planted::PASSED_AGAIN.on() {
+                            self.pass_edge();
+                        }
+                        (_, valid) = self.step(backward)?;
+                        continue;
+                    }
+                    InPlace::Skipped | InPlace::Unusual => {}
                 }
-                return Ok(true);
             }
             let _scope = (self.lock != Lock::None).then(|| self.txn.cancellable());
             if self.locks_gaps {

@@ -10,7 +10,7 @@ use crate::lock::Mode;
 use crate::row::{self, Head};
 use crate::tree;
 use crate::txn::rows::STALE_MAX;
-use crate::txn::rows::locking::{Beside, How, Locked};
+use crate::txn::rows::locking::{Beside, How, Locked, LockedInLeaf};
 use crate::txn::rows::off_page::Opened;
 use crate::txn::state::RUN;
 use crate::txn::{Lock, Txn, TxnState};
@@ -19,6 +19,16 @@ use crate::txn::{Lock, Txn, TxnState};
 pub(super) struct Taken {
     pub entry: bool,
     pub row: bool,
+}
+
+/// What [`Cursor::lock_in_place`] did with the entry.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum InPlace {
+    Locked,
+    /// Another session has locked it, which the scan skips. The gap before it is locked, if the scan locks gaps.
+    Skipped,
+    /// It is to be looked at more closely.
+    Unusual,
 }
 
 /// What was locked last in a tree, unless something was passed since that is not locked.
@@ -189,39 +199,53 @@ impl Cursor {
     }
 
     /// The usual case: what the tree's cursor copied is unchanged, it is committed, in the leaf, and no other session has
-    /// a lock against it, nor against the gap before it. False: it has to be examined more closely.
-    pub(super) fn lock_in_place(&mut self, backward: bool) -> Result<bool> {
+    /// a lock against it, nor against the gap before it; or another session has a lock against it, and the scan skips it.
+    pub(super) fn lock_in_place(&mut self, backward: bool) -> Result<InPlace> {
         // Down, the gap is the one above the entry, which may go on in other leaves.
         if (self.locks_gaps && backward) || !self.is_wanted() {
-            return Ok(false);
+            return Ok(InPlace::Unusual);
         }
-        let Some((head, rest)) = Head::decode(self.cursor.value()) else { return Ok(false) };
+        let Some((head, rest)) = Head::decode(self.cursor.value()) else { return Ok(InPlace::Unusual) };
         let key = self.cursor.key();
         let primary_at = match self.index {
             0 => 0,
             _ => match row::entry_parts(rest) {
                 Some((at, _)) if at <= key.len() => at,
-                _ => return Ok(false),
+                _ => return Ok(InPlace::Unusual),
             },
         };
         if !head.in_leaf() {
-            return Ok(false);
+            return Ok(InPlace::Unusual);
         }
         let space = self.cursor.tree().space().id();
         let edge = self.edge.as_deref().unwrap_or(&[]);
         let how = (self.mode(), self.last_entry.beside(self.locks_gaps, &self.txn));
         let lock = |state: &mut TxnState| {
             self.cursor.if_fresh(|found| match self.locks_gaps {
-                true if !found.is_leaf_of(edge) => Ok(None),
+                true if !found.is_leaf_of(edge) => Ok((LockedInLeaf::Unusual, 0)),
                 gaps => {
-                    let new = self.txn.lock_in_leaf(state, space, key, gaps.then_some(edge), how, found)?;
-                    Ok(new.map(|new| (new, self.lock_following(state, new))))
+                    let locked = self.txn.lock_in_leaf(state, space, key, gaps.then_some(edge), how, found)?;
+                    let ahead = match locked {
+                        LockedInLeaf::Row(new) => self.lock_following(state, new),
+                        _ => 0,
+                    };
+                    Ok((locked, ahead))
                 }
             })
         };
-        let locked: Option<Result<Option<_>>> = self.txn.with_state(lock);
-        let Some((new, ahead)) = locked.transpose()?.flatten() else { return Ok(false) };
-        self.ahead = ahead;
+        let locked: Option<Result<_>> = self.txn.with_state(lock);
+        let new = match locked.transpose()? {
+            Some((LockedInLeaf::Row(new), ahead)) => {
+                self.ahead = ahead;
+                new
+            }
+            Some((LockedInLeaf::InTheWay, _)) if self.skips_locked => {
+                self.take_key();
+                self.last_entry.forget();
+                return Ok(InPlace::Skipped);
+            }
+            _ => return Ok(InPlace::Unusual),
+        };
         self.taken.entry = new;
         self.take_key();
         self.primary_at = primary_at;
@@ -229,7 +253,7 @@ impl Cursor {
         self.in_place = true;
         let seen = self.index == 0 || self.lock_row_or_later()? == EntryVisibility::Seen;
         self.in_place = seen;
-        Ok(seen)
+        Ok(if seen { InPlace::Locked } else { InPlace::Unusual })
     }
 
     /// Locks the row of the entry at hand, unless that is to be done later, or not at all: a reader of entries alone that lets others read them

@@ -153,9 +153,7 @@ impl Txn {
         }
     }
 
-    /// Locks a value whose leaf is latched, and from `from` (if it is given) up to it the gap, in which nothing is. None: it is
-    /// not a committed one, or too new, or another session has a lock against it; then it is to be examined more closely. Otherwise whether the
-    /// lock is new.
+    /// Locks a value whose leaf is latched, and from `from` (if it is given) up to it the gap, in which nothing is.
     pub(crate) fn lock_in_leaf(
         &self,
         state: &mut TxnState,
@@ -164,10 +162,10 @@ impl Txn {
         from: Option<&[u8]>,
         (mode, beside): (Mode, Beside<'_>),
         found: FoundEntry<'_>,
-    ) -> Result<Option<bool>> {
+    ) -> Result<LockedInLeaf> {
         let head = head_of(found.value())?;
         if head.deleted() || self.is_others(state.id, head) || self.is_too_new(state, head) {
-            return Ok(None);
+            return Ok(LockedInLeaf::Unusual);
         }
         let scans = beside.is_some();
         let latest = if scans { None } else { state.take_latest(space, mode, key) };
@@ -186,12 +184,12 @@ impl Txn {
             }
             None => locks.take_row(self.session, space, key, mode, beside)?,
         };
-        let Ok(new) = taken else { return Ok(None) };
+        let Ok(new) = taken else { return Ok(LockedInLeaf::InTheWay) };
         state.locks(u64::from(new));
         if !scans {
             state.locked_latest((space, mode), key, latest, is_beside);
         }
-        Ok(Some(new))
+        Ok(LockedInLeaf::Row(new))
     }
 
     /// Locks the rows that follow `from`, which was locked last by a scan upward that keeps gaps, as far as they are committed and
@@ -260,6 +258,16 @@ impl Beside<'_> {
     fn is_some(self) -> bool {
         !matches!(self, Beside::Nothing)
     }
+}
+
+/// What a scan did with a value in its latched leaf.
+pub(crate) enum LockedInLeaf {
+    /// It is locked now, and whether the lock is new.
+    Row(bool),
+    /// Another session holds or awaits a lock on the row. No new lock but that on the gap before it.
+    InTheWay,
+    /// The value is deleted, not committed, or too new: it is to be looked at more closely. No new lock.
+    Unusual,
 }
 
 /// What a locking read found at a key.
