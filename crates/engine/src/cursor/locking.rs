@@ -224,7 +224,8 @@ impl Cursor {
             self.cursor.if_fresh(|found| match self.locks_gaps {
                 true if !found.is_leaf_of(edge) => Ok((LockedInLeaf::Unusual, 0)),
                 gaps => {
-                    let locked = self.txn.lock_in_leaf(state, space, key, gaps.then_some(edge), how, found)?;
+                    let locked =
+                        self.txn.lock_in_leaf(state, space, key, gaps.then_some(edge), how, found)?;
                     let ahead = match locked {
                         LockedInLeaf::Row(new) => self.lock_following(state, new),
                         _ => 0,
