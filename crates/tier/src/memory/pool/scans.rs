@@ -366,7 +366,7 @@ mod tests {
         assert!(scans.streams.lock().all.iter().flatten().count() == 1);
     }
 
-    /// A scan that reads a page of its own, and then so many of others that `lasts` pages later it is evicted. The number of pages
+    /// A scan beside other reads, which evict a page after the scan has read `lasts` further pages. Returns the number of pages
     /// that are fetched for it.
     fn fetched_for_slow(scans: &Scans, pages: u32, lasts: u32) -> usize {
         let mut came = HashMap::new();
