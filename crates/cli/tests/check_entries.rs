@@ -16,8 +16,8 @@ use terrace_engine::row::off_page;
 use terrace_engine::tree::{Tree, overflow};
 use terrace_engine::txn::purge;
 use terrace_engine::undo::{record::Record, stream::Mark};
+use terrace_log::Urgency;
 use terrace_tier::page::{PageKind, SpaceId};
-use terrace_tier::redo::Urgency;
 
 #[test]
 fn entries_are_matched_with_rows_not_only_counted() {

@@ -53,9 +53,9 @@ use std::sync::Arc;
 pub use steps::OnStep;
 use steps::Steps;
 use terrace_io::cancel;
+use terrace_log::Urgency;
 use terrace_tier::memory::pool::Access;
 use terrace_tier::page::SpaceId;
-use terrace_tier::redo::Urgency;
 
 /// An index of the table as it is to be.
 pub struct NewIndex {

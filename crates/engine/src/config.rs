@@ -384,7 +384,7 @@ impl Config {
             faults
                 .push(format!("log = {log} gives each of log_partitions = {n} less than {}", Bytes(LOG_MIN)));
         } else if self.log_blocks() > crate::superblock::LOG_BLOCKS_MAX {
-            let max = Bytes(crate::superblock::LOG_BLOCKS_MAX * crate::log::block::BLOCK as u64);
+            let max = Bytes(crate::superblock::LOG_BLOCKS_MAX * terrace_log::block::BLOCK as u64);
             let (log, n) = (self.log, self.log_partitions);
             faults.push(format!("log = {log} gives each of log_partitions = {n} more than {max}"));
         }
@@ -470,7 +470,7 @@ impl Config {
 
     /// Blocks of one log partition.
     pub fn log_blocks(&self) -> u64 {
-        self.log.0 / self.log_partitions as u64 / crate::log::block::BLOCK as u64
+        self.log.0 / self.log_partitions as u64 / terrace_log::block::BLOCK as u64
     }
 
     /// Pages that temporary tables may have together.

@@ -3,11 +3,12 @@
 pub(crate) mod tree;
 use terrace_io::disk::DiskError;
 use terrace_io::store::StoreError;
+use terrace_log::LogError;
+use terrace_log::recovery::ReplayError;
 use terrace_tier::memory::lower_tiers::ReadError;
 use terrace_tier::memory::mtr::MtrError;
 use terrace_tier::memory::pages::NoRoom;
 use terrace_tier::objects::fence::FenceError;
-use terrace_tier::redo::LogError;
 use terrace_tier::volume::flush::FlushError;
 use terrace_tier::volume::map::MapError;
 pub use tree::TreeError;
@@ -130,6 +131,16 @@ impl From<LogError> for Error {
             LogError::Poisoned(_) => Error::Poisoned(error.to_string()),
             LogError::Cancelled => Error::Cancelled,
             LogError::Full { .. } => Error::Full(error.to_string()),
+        }
+    }
+}
+
+impl From<ReplayError> for Error {
+    fn from(error: ReplayError) -> Error {
+        match error {
+            ReplayError::Disk(e) => e.into(),
+            ReplayError::Corrupt(what) => Error::Corrupt(what),
+            ReplayError::Legacy(what) => Error::Invalid(what),
         }
     }
 }

@@ -9,7 +9,6 @@ pub mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
 pub mod lock;
-pub mod log;
 pub mod offline;
 pub mod planted;
 pub mod row;
@@ -21,7 +20,6 @@ mod testing;
 pub mod tree;
 pub mod txn;
 pub mod undo;
-mod varint;
 
 pub use build::load::Load;
 pub use build::{Alteration, NewIndex, Side};

@@ -1,21 +1,15 @@
-//! Planted bugs of the engine; see `terrace_tier::planted`.
+//! Planted bugs of the engine; see `terrace_log::planted`.
 
 use crate::error::{Error, Result};
 use std::cell::RefCell;
 use std::sync::Arc;
 use terrace_io::random::Random;
-pub use terrace_tier::planted::Switch;
+pub use terrace_log::planted::Switch;
 
-/// Commits are acknowledged before the log is synced.
-pub static ACK_BEFORE_SYNC: Switch = Switch::new();
 /// The checkpoint moves on while the log behind it is copied.
 pub static COPIED_LOG_RELEASED: Switch = Switch::new();
-/// Recovery does not cut at the end of a mini-transaction.
-pub static HALF_RANGE_KEPT: Switch = Switch::new();
 /// The checkpoint ignores redo that is not applied yet.
 pub static PENDING_REDO_PASSED: Switch = Switch::new();
-/// A sync does not pad: the next write goes on in a block that holds acknowledged records.
-pub static BLOCK_REWRITTEN: Switch = Switch::new();
 /// Views take commits that are not durable yet, and readers under locks do not wait for them.
 pub static SEEN_BEFORE_DURABLE: Switch = Switch::new();
 /// Readers under locks do not wait for the commits that they have seen.
@@ -66,10 +60,6 @@ pub static KEPT_PART_TRUSTED: Switch = Switch::new();
 pub static PURGED_MARK_KEPT: Switch = Switch::new();
 /// A truncated table's large values are numbered from 1 again, while undo still names the old ones.
 pub static SERIALS_ANEW: Switch = Switch::new();
-/// A log that ends below what was acknowledged is taken for whole.
-pub static ATTESTED_IGNORED: Switch = Switch::new();
-/// A record of an epoch that did not own its place counts.
-pub static EPOCH_IGNORED: Switch = Switch::new();
 /// Ids of spaces are given out again that a dropped table had.
 pub static SPACE_ID_REUSED: Switch = Switch::new();
 /// The superblock is written over its newest copy.

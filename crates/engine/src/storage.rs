@@ -42,13 +42,10 @@ pub mod sort_file;
 pub mod trouble;
 use crate::config::Config;
 use crate::error::Error;
-use crate::log::background::BackgroundWriter;
-use crate::log::{self, Log, LogSetup};
 use crate::storage::bulk_throttle::BulkThrottle;
 use crate::storage::checkpoint::{CheckpointWorker, Checkpointer};
 use crate::storage::cold::{Cold, ColdParts};
 use crate::storage::dropped_spaces::DroppedSpaces;
-use crate::storage::recovery::cut;
 use crate::storage::recovery::pending::Pending;
 use crate::storage::recovery::worker::{self, RedoWorker};
 use crate::storage::resize::Resizing;
@@ -63,6 +60,10 @@ use terrace_io::observe::{Memory, TrackedBytes};
 use terrace_io::sched::{Worker, WorkerHandle};
 use terrace_io::store::ObjectStore;
 use terrace_io::{World, machine};
+use terrace_log::log::background::BackgroundWriter;
+use terrace_log::recovery::{LogCut, replay};
+use terrace_log::{Log, LogSetup};
+use terrace_log::{LogError, Redo};
 use terrace_tier::ablation::Mechanism;
 use terrace_tier::flash::FlashCache;
 use terrace_tier::flash::bpe::{Bpe, BpeSettings, BpeWorker};
@@ -77,7 +78,6 @@ use terrace_tier::objects::object::codec::Codecs;
 use terrace_tier::objects::sink::Patches;
 use terrace_tier::page::SpaceId;
 use terrace_tier::read::Path;
-use terrace_tier::redo::{LogError, Redo};
 use terrace_tier::volume::flush::{FlushWorker, Flusher};
 use terrace_tier::volume::map::{Map, MapError, home};
 use terrace_tier::volume::object_buffer::ObjectBuffer;
@@ -468,7 +468,7 @@ pub(crate) struct StartState {
     pub loading: home::Loading,
     /// The redo of all other pages.
     pub pending: Arc<Pending>,
-    pub cut: cut::LogCut,
+    pub cut: LogCut,
 }
 
 /// A map that leads to images of the past would show them as if they were today's: their slots may not have been given away since.
@@ -483,8 +483,9 @@ pub(crate) fn read(volume: &dyn Disk, budget: usize) -> Result<StartState, Error
     // Redo: the map's at once, the rest by page.
     let mut loading = load_map(volume)?;
     let digest = loading.digest();
-    let pending = Arc::new(Pending::new(superblock.clone(), files.clone(), budget));
-    let cut = cut::replay(&superblock, &files, &mut |header, ops, place| {
+    let bounds = superblock.log_bounds();
+    let pending = Arc::new(Pending::new(bounds.clone(), files.clone(), budget));
+    let cut = replay(&bounds, &files, &mut |header, ops, place| -> Result<(), Error> {
         if header.id.space == SpaceId::MAP {
             loading.apply(header.id.page, ops, header.first, header.end())?;
         } else {
@@ -528,10 +529,10 @@ pub(crate) fn take_lock(volume: &dyn Disk) -> Result<Box<dyn DiskLock>, Error> {
 /// Opens the log's files. What a killed process wrote but never synced becomes durable here, before
 /// anything is built upon it.
 pub(crate) fn open_logs(volume: &dyn Disk, superblock: &Superblock) -> Result<Vec<Arc<dyn File>>, Error> {
-    let need = superblock.log_blocks * log::block::BLOCK as u64;
+    let need = superblock.log_blocks * terrace_log::block::BLOCK as u64;
     let mut files = Vec::with_capacity(superblock.starts.len());
     for partition in 0..superblock.starts.len() {
-        let file = volume.open(&log::file_name(partition))?;
+        let file = volume.open(&terrace_log::file_name(partition))?;
         if file.len() < need {
             let (name, len) = (file.name(), file.len());
             return Err(Error::Corrupt(format!("{name} has {len} bytes, the superblock says {need}")));

@@ -34,6 +34,7 @@ use crate::error::Error;
 use std::num::NonZeroU32;
 use terrace_io::AlignedBuf;
 use terrace_io::disk::{Class, Disk, DiskError, File};
+use terrace_log::recovery::{self, LogBounds};
 use terrace_tier::address::Slot;
 use terrace_tier::objects::fence::{TAKERS_MAX, Taker};
 use terrace_tier::page::{Glsn, PAGE_SIZE};
@@ -49,8 +50,6 @@ pub const VERSION_OF_PATCHES: u32 = 18;
 /// The same before undo named the pages of large values, before rows did, before undo told of updates what differs, and before the
 /// superblock told of the map.
 const FORMER_OF_PATCHES: [u32; 4] = [10, 12, 14, 16];
-/// Before it, the log's blocks and records were others: `log::former`.
-pub const VERSION_OF_LOG: u32 = 9;
 /// Before it, free pages were a chain.
 pub const VERSION_MIN: u32 = 5;
 /// No counter gets so far: 18 exabytes of log, or a million objects a second for a hundred thousand years.
@@ -96,25 +95,29 @@ impl Superblock {
         self.version == VERSION_OF_PATCHES || FORMER_OF_PATCHES.contains(&self.version)
     }
 
-    /// The first GLSN that the epoch after `epoch` owns; `epoch` owned what lies below.
-    pub fn cut_of(&self, epoch: u32) -> Glsn {
-        self.history.iter().find(|(e, _)| *e > epoch).map_or(Glsn::MAX, |(_, first)| *first)
+    /// What the log's reader must know.
+    pub fn log_bounds(&self) -> LogBounds {
+        LogBounds {
+            version: self.version,
+            clean: self.clean,
+            instance: self.instance as u64,
+            epoch: self.epoch,
+            checkpoint: self.checkpoint,
+            attested: self.attested,
+            blocks: self.log_blocks,
+            starts: self.starts.clone(),
+            history: self.history.clone(),
+        }
     }
 
     /// Forgets epochs whose log lies wholly below the checkpoint.
     pub fn prune_history(&mut self) {
-        while self.history.len() > 1 && self.history[1].1 <= self.checkpoint {
-            self.history.remove(0);
-        }
+        recovery::prune(&mut self.history, self.checkpoint);
     }
 
     /// The next writer's epoch, which owns the log from `end` on: where the one before was cut.
     pub fn begin_epoch(&mut self, end: Glsn) -> Result<(), Error> {
-        self.prune_history();
-        // An epoch that owned nothing needs no entry: the next one's start cuts it as well.
-        while self.history.last().is_some_and(|(_, first)| *first >= end) {
-            self.history.pop();
-        }
+        recovery::begin_epoch(&mut self.history, self.checkpoint, end);
         if self.history.len() == HISTORY_MAX {
             return Err(Error::Full(format!(
                 "the instance was started {HISTORY_MAX} times since its last checkpoint at {}; start it with its \

@@ -13,8 +13,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use terrace_io::lock::{Mutex, Mutexes, RwLock, RwLocks, lock_unless_cancelled};
+use terrace_log::Urgency;
 use terrace_tier::page::SpaceId;
-use terrace_tier::redo::Urgency;
 
 /// What a table is made of. The first index is the primary tree, which holds the rows.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]

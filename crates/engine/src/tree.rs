@@ -72,12 +72,12 @@ use node::Node;
 use space::{Content, ROOT_PAGE, Space};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use terrace_log::Urgency;
 use terrace_tier::memory::mtr::{Mtr, PageNo};
 use terrace_tier::memory::pages::{Pages, Pin};
 use terrace_tier::memory::pool::Access;
 use terrace_tier::memory::pool::frame_hint::LastSeen;
 use terrace_tier::page::SpaceId;
-use terrace_tier::redo::Urgency;
 
 /// What happened to the tree's structure since it was opened.
 #[derive(Default, Debug)]

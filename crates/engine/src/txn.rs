@@ -78,8 +78,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use tell::Told;
 use terrace_io::lock::{Mutex, Mutexes};
+use terrace_log::Urgency;
 use terrace_tier::page::SpaceId;
-use terrace_tier::redo::Urgency;
 pub use ticket::Ticket;
 
 /// How a read locks what it returns.

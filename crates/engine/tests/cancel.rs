@@ -22,9 +22,9 @@ use terrace_engine::Txn;
 use terrace_io::World;
 use terrace_io::clock::Nanos;
 use terrace_io::sched::{Event, Step, Worker, WorkerHandle};
+use terrace_log::Urgency;
 use terrace_tier::memory::pages::Pin;
 use terrace_tier::page::PageId;
-use terrace_tier::redo::Urgency;
 
 const SECOND: Nanos = 1_000_000_000;
 /// A wait that nobody cancels takes at least so long before it gives up.

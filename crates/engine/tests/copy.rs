@@ -13,9 +13,9 @@ use terrace_engine::superblock::Superblock;
 use terrace_engine::tree::Tree;
 use terrace_io::disk::{Class, Disk};
 use terrace_io::random::Random;
+use terrace_log::{Redo, Urgency};
 use terrace_sim::{SimDisk, SimWorld};
 use terrace_tier::page::SpaceId;
-use terrace_tier::redo::{Redo, Urgency};
 
 const SPACE: SpaceId = SpaceId(16);
 /// More changes than this in one go are more than the log holds, if they come so far.

@@ -14,8 +14,8 @@ use terrace_engine::Lock;
 use terrace_engine::Size;
 use terrace_engine::config::Bytes;
 use terrace_engine::offline::check::Verdict;
+use terrace_log::Redo;
 use terrace_tier::page::SpaceId;
-use terrace_tier::redo::Redo;
 
 const TABLES: [&str; 3] = ["db/a", "db/b", "db/c"];
 const OTHER: &str = "db/other";

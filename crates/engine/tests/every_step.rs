@@ -424,9 +424,10 @@ fn a_crash_between_undos_header_and_its_directory_is_no_fault() {
 #[ignore = "plants a bug in the whole process: make planted"]
 fn each_planted_bug_is_found_within_three_seeds() {
     use terrace_engine::planted as engine;
+    use terrace_log::planted as log;
     let bugs = [
         ("TICKET_NOT_WAITED", &engine::TICKET_NOT_WAITED),
-        ("ACK_BEFORE_SYNC", &engine::ACK_BEFORE_SYNC),
+        ("ACK_BEFORE_SYNC", &log::ACK_BEFORE_SYNC),
         ("DIRTY_PAGE_PASSED", &engine::DIRTY_PAGE_PASSED),
         ("MAP_PASSED", &engine::MAP_PASSED),
         ("VIEW_IGNORED", &engine::VIEW_IGNORED),

@@ -18,7 +18,7 @@ use terrace_engine::Seek;
 use terrace_engine::Table;
 use terrace_engine::config::Config;
 use terrace_engine::tree::space::{bits, run};
-use terrace_tier::redo::Urgency;
+use terrace_log::Urgency;
 
 type Model = BTreeMap<u8, Vec<u8>>;
 

@@ -9,10 +9,10 @@ use terrace_engine::Error;
 use terrace_engine::config::Config;
 use terrace_engine::storage::Storage;
 use terrace_io::random::Random;
+use terrace_log::{Redo, Urgency};
 use terrace_tier::memory::pages::Pin;
 use terrace_tier::memory::pool::Access;
 use terrace_tier::page::{PAGE_HEADER, PageId, PageKind, SpaceId};
-use terrace_tier::redo::{Redo, Urgency};
 
 const SPACE: SpaceId = SpaceId(16);
 const PAGES: u32 = 24;
@@ -151,12 +151,12 @@ fn no_half_of_a_mini_transaction_survives() {
 #[test]
 #[ignore = "plants a bug in the whole process: make planted"]
 fn planted_each_bug_of_the_horizon_is_found_within_forty_seeds() {
-    use terrace_engine::planted as engine;
+    use terrace_log::planted as log;
     use terrace_tier::planted as tier;
     let bugs = [
-        ("OWN_HORIZON_ONLY", &tier::OWN_HORIZON_ONLY),
+        ("OWN_HORIZON_ONLY", &log::OWN_HORIZON_ONLY),
         ("PAGE_BEFORE_LOG", &tier::PAGE_BEFORE_LOG),
-        ("HALF_RANGE_KEPT", &engine::HALF_RANGE_KEPT),
+        ("HALF_RANGE_KEPT", &log::HALF_RANGE_KEPT),
     ];
     (0..3).for_each(|seed| _ = crash_often(seed));
     let mut missed = Vec::new();

@@ -25,10 +25,10 @@ use terrace_engine::offline::check::{self, Verdict};
 use terrace_engine::offline::instance::OfflineInstance;
 use terrace_io::disk::Disk;
 use terrace_io::store::ObjectStore;
+use terrace_log::Redo;
 use terrace_sim::disk::Snapshot;
 use terrace_sim::{SimDisk, SimStore, SimWorld};
 use terrace_tier::ablation::{Mechanism, Without};
-use terrace_tier::redo::Redo;
 
 type Model = BTreeMap<u8, Vec<u8>>;
 

@@ -18,7 +18,7 @@ use terrace_engine::Txn;
 use terrace_engine::offline::check::Verdict;
 use terrace_engine::planted;
 use terrace_engine::tree::overflow::Large;
-use terrace_tier::redo::Redo;
+use terrace_log::Redo;
 
 const KEYS: u32 = 100;
 const PAGES: u64 = 5;

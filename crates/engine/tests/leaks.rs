@@ -17,7 +17,7 @@ use terrace_engine::Txn;
 use terrace_engine::offline::check::Verdict;
 use terrace_io::disk::Disk;
 use terrace_io::sched::{Event, Step, Worker};
-use terrace_tier::redo::Redo;
+use terrace_log::Redo;
 
 struct Run {
     on: Machine,

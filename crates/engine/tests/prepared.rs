@@ -13,7 +13,7 @@ use terrace_engine::Lock;
 use terrace_engine::Table;
 use terrace_engine::TableDef;
 use terrace_engine::config::Config;
-use terrace_tier::redo::{LogRoom, Urgency};
+use terrace_log::{LogRoom, Urgency};
 
 const XID: &[u8] = b"xid";
 const ROWS: u64 = 300;

@@ -11,9 +11,9 @@ use terrace_engine::config::{Bytes, Config};
 use terrace_engine::storage::{Parts, Storage};
 use terrace_engine::tree::Tree;
 use terrace_io::random::Random;
+use terrace_log::{Redo, Urgency};
 use terrace_sim::{SimDisk, SimWorld};
 use terrace_tier::page::SpaceId;
-use terrace_tier::redo::{Redo, Urgency};
 
 const SPACE: SpaceId = SpaceId(16);
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -391,16 +391,17 @@ mod planted {
     }
 
     use terrace_engine::planted as engine;
+    use terrace_log::planted as log;
 
     #[test]
     #[ignore = "plants a bug in the whole process: make planted"]
     fn acknowledging_before_the_sync_is_found() {
-        is_found("ACK_BEFORE_SYNC", &engine::ACK_BEFORE_SYNC, small(1), 40);
+        is_found("ACK_BEFORE_SYNC", &log::ACK_BEFORE_SYNC, small(1), 40);
     }
     #[test]
     #[ignore = "plants a bug in the whole process: make planted"]
     fn keeping_half_a_mini_transaction_is_found() {
-        is_found("HALF_RANGE_KEPT", &engine::HALF_RANGE_KEPT, small(8), 100);
+        is_found("HALF_RANGE_KEPT", &log::HALF_RANGE_KEPT, small(8), 100);
     }
     #[test]
     #[ignore = "plants a bug in the whole process: make planted"]
@@ -413,7 +414,7 @@ mod planted {
     #[test]
     #[ignore = "plants a bug in the whole process: make planted"]
     fn writing_over_acknowledged_records_is_found() {
-        is_found("BLOCK_REWRITTEN", &engine::BLOCK_REWRITTEN, small(1), 40);
+        is_found("BLOCK_REWRITTEN", &log::BLOCK_REWRITTEN, small(1), 40);
     }
     #[test]
     #[ignore = "plants a bug in the whole process: make planted"]
@@ -448,7 +449,7 @@ mod planted {
     #[test]
     #[ignore = "plants a bug in the whole process: make planted"]
     fn a_record_of_an_epoch_that_was_cut_is_found() {
-        is_found("EPOCH_IGNORED", &engine::EPOCH_IGNORED, small(8), 100);
+        is_found("EPOCH_IGNORED", &log::EPOCH_IGNORED, small(8), 100);
     }
     #[test]
     #[ignore = "plants a bug in the whole process: make planted"]

@@ -23,8 +23,8 @@ use terrace_engine::config::{Bytes, Config};
 use terrace_engine::offline::check::Verdict;
 use terrace_io::disk::{Class, Disk};
 use terrace_io::random::Random;
+use terrace_log::Redo;
 use terrace_sim::{SimDisk, SimWorld};
-use terrace_tier::redo::Redo;
 use terrace_tier::volume::temporary::FILE;
 
 const PAGE: u64 = 16 << 10;

@@ -5,7 +5,7 @@ use crate::address::Tier;
 use crate::memory::lower_tiers::{Below, Fetched, ReadError};
 use crate::memory::pages::Pages;
 use crate::page::{Glsn, PAGE_SIZE, PageId};
-use crate::redo::{self, LogError, LogRoom, LsnRange, PageRedo, Redo, Urgency, record_bound};
+use crate::redo;
 use crate::sync::{self, Mutexes};
 use hashbrown::HashMap;
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use terrace_io::World;
 use terrace_io::clock::{Clock, Nanos};
 use terrace_io::random::Random;
 use terrace_io::sched::{Event, Sched, Ticket, Woken, Worker, WorkerHandle};
+use terrace_log::{LogError, LogRoom, LsnRange, PageRedo, Redo, Urgency, record_bound};
 
 /// Whose name doesn't matter.
 type Mutex<T> = sync::Mutex<T, { Mutexes::Catalog as u8 }>;

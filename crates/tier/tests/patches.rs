@@ -11,6 +11,7 @@ use terrace_io::AlignedBuf;
 use terrace_io::random::Random;
 use terrace_io::sched::Worker;
 use terrace_io::store::{Bytes, Purpose};
+use terrace_log::{Redo, Urgency};
 use terrace_tier::address::InObject;
 use terrace_tier::address::ObjectKey;
 use terrace_tier::address::PATCH_MAX;
@@ -23,7 +24,6 @@ use terrace_tier::objects::object::{BodyError, Draft, Objects};
 use terrace_tier::objects::sink::Sunk;
 use terrace_tier::page::{PAGE_SIZE, PageId, Tag};
 use terrace_tier::read::Path;
-use terrace_tier::redo::{Redo, Urgency};
 
 fn put(rig: &Rig, block: u32) -> (u32, bool) {
     match rig.run.sinker.sink_block(block_of(block)).unwrap() {

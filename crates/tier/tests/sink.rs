@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use terrace_io::clock::Clock;
 use terrace_io::sched::{Step, Worker};
 use terrace_io::store::{Bytes, ObjectStore, Purpose};
+use terrace_log::{Redo, Urgency};
 use terrace_sim::{SimSched, SimStore};
 use terrace_tier::address::Located;
 use terrace_tier::address::Tier;
@@ -15,7 +16,6 @@ use terrace_tier::memory::pool::Access;
 use terrace_tier::objects::collect::CollectWorker;
 use terrace_tier::objects::sink::{SinkError, SinkWorker, Sinker, Sunk};
 use terrace_tier::page::{PAGE_SIZE, PageId};
-use terrace_tier::redo::{Redo, Urgency};
 use terrace_tier::volume::object_buffer;
 
 #[test]
@@ -533,7 +533,7 @@ fn a_superseded_object_goes_when_its_successor_is_durable_and_not_before() {
     let range = taken.publish_object(block_of(0), &[(0, tag)], &draft.header().shape()).unwrap().unwrap();
     rig.work();
     assert!(rig.stored().contains(&first), "a crash now would need it");
-    terrace_tier::redo::Redo::make_durable(&*rig.log, range.end).unwrap();
+    terrace_log::Redo::make_durable(&*rig.log, range.end).unwrap();
     rig.work();
     assert_eq!(rig.stored(), [key.to_string()]);
     rig.read_all();
@@ -668,7 +668,7 @@ fn a_dropped_space_leaves_no_object() {
     rig.run.map.drop_space(page_of(0, 0).space).unwrap();
     rig.work();
     assert_eq!(rig.stored().len(), 5, "the drop is not durable");
-    terrace_tier::redo::Redo::make_durable(&*rig.log, 0).unwrap();
+    terrace_log::Redo::make_durable(&*rig.log, 0).unwrap();
     rig.work();
     assert!(rig.stored().is_empty());
 }

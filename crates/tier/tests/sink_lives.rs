@@ -6,9 +6,9 @@ use rig::{COOL, Rig, fill, page_of};
 use std::sync::atomic::Ordering;
 use terrace_io::random::Random;
 use terrace_io::sched::Worker;
+use terrace_log::Redo;
 use terrace_tier::memory::lower_tiers::ReadError;
 use terrace_tier::page::{PAGE_SIZE, PageId};
-use terrace_tier::redo::Redo;
 use terrace_tier::volume::map::resize::{Moved, Mover};
 
 /// Flushes, sinks, evictions, reads and collection in random order, with a store that fails and lies,

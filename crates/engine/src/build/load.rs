@@ -33,9 +33,9 @@ use crate::txn::rows::off_page::{WantedParts, lay_out, payload};
 use crate::txn::shared::Core;
 use early::Early;
 use std::sync::Arc;
+use terrace_log::Urgency;
 use terrace_tier::memory::pool::{Access, Purpose};
 use terrace_tier::page::PageId;
-use terrace_tier::redo::Urgency;
 
 /// Bytes of memory for each table of a statement whose trees are begun before all its rows are there: a sixteenth goes to a tree.
 const UNDER_CONSTRUCTION: usize = 16 << 20;

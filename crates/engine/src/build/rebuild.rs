@@ -21,8 +21,8 @@ use crate::tree::{MAX_KEY, modify};
 use crate::txn::rows::Entry;
 use crate::txn::rows::off_page::lay_out;
 use std::sync::Arc;
+use terrace_log::Urgency;
 use terrace_tier::memory::pool::Access;
-use terrace_tier::redo::Urgency;
 
 pub(super) struct Rebuilt {
     /// Nobody knows of it.

@@ -1,8 +1,8 @@
 //! Settings that the volume decides: what an instance has from when it was made, whatever is asked for later.
 
 use super::{Bytes, Config};
-use crate::log::block::BLOCK;
 use crate::superblock::Superblock;
+use terrace_log::block::BLOCK;
 use terrace_tier::page::PAGE_SIZE;
 
 impl Config {

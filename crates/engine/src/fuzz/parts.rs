@@ -1,8 +1,6 @@
 //! Single blocks, records and values.
 
 use super::{Sample, sample, sized};
-use crate::log::block::{self, BLOCK, BlockHeader, PAYLOAD};
-use crate::log::record::{self, Decoded, RecordHeader};
 use crate::row::RollPtr;
 use crate::row::off_page::{self, Span};
 use crate::row::{self, Head};
@@ -13,6 +11,8 @@ use crate::undo::chains;
 use crate::undo::record::{self as undo, Body, Change, Record, TxnStatus};
 use crate::undo::shared::Shared;
 use std::sync::LazyLock;
+use terrace_log::block::{self, BLOCK, BlockHeader, PAYLOAD};
+use terrace_log::record::{self, Decoded, RecordHeader};
 use terrace_tier::objects::fence::Taker;
 use terrace_tier::page::{PageId, SpaceId};
 
@@ -198,7 +198,7 @@ pub fn superblock(bytes: &[u8]) {
     let Ok(Some(mut found)) = Superblock::decode(&copy) else { return };
     assert!(found.encode()[..] == copy[..], "a superblock was accepted that nobody writes");
     // A start's arithmetic.
-    let _ = (0..4).map(|epoch| found.cut_of(epoch)).max();
+    let _ = (0..4).map(|epoch| terrace_log::recovery::cut_of(&found.history, epoch)).max();
     let _ = found.begin_epoch(found.checkpoint);
     found.prune_history();
 }

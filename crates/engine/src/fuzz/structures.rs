@@ -3,10 +3,7 @@
 use super::parts::{a_superblock, records, reseal, undo_bodies};
 use super::{Sample, of_pages, sample, sized};
 use crate::error::{Error, Kind};
-use crate::log::block::{self, BLOCK, BlockHeader};
-use crate::log::file_name;
 use crate::storage::open_logs;
-use crate::storage::recovery::cut;
 use crate::superblock::{COPY, Superblock};
 use crate::tree::node::Node;
 use crate::tree::overflow::{self, Large, Placed, ValueLogging};
@@ -17,11 +14,14 @@ use std::ops::Bound;
 use std::sync::Arc;
 use terrace_io::AlignedBuf;
 use terrace_io::disk::{Class, Disk};
+use terrace_log::Urgency;
+use terrace_log::block::{self, BLOCK, BlockHeader};
+use terrace_log::file_name;
+use terrace_log::recovery;
 use terrace_sim::SimWorld;
 use terrace_tier::memory::pages::Pages;
 use terrace_tier::memory::pool::Access;
 use terrace_tier::page::{PAGE_SIZE, PageId, PageRef, SpaceId};
-use terrace_tier::redo::Urgency;
 use terrace_tier::testing::{self, MemoryBelow, flush_all};
 
 const SPACE: SpaceId = SpaceId::FIRST_USER;
@@ -311,10 +311,11 @@ fn replay(bytes: &[u8], repair: bool) -> Result<Replayed, Error> {
     }
     let files = open_logs(&*disk, &superblock)?;
     let mut replayed = Vec::new();
-    let found = cut::replay(&superblock, &files, &mut |header, ops, _| {
-        replayed.push((header.id, header.own, ops.to_vec()));
-        Ok(())
-    })?;
+    let found =
+        recovery::replay(&superblock.log_bounds(), &files, &mut |header, ops, _| -> Result<(), Error> {
+            replayed.push((header.id, header.own, ops.to_vec()));
+            Ok(())
+        })?;
     assert!(found.end >= superblock.checkpoint && found.starts.len() == files.len());
     superblock.begin_epoch(found.end)?;
     Ok(replayed)

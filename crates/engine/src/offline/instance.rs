@@ -30,6 +30,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use terrace_io::AlignedBuf;
 use terrace_io::disk::{Disk, DiskLock};
 use terrace_io::store::{ObjectStore, Purpose, StoreError};
+use terrace_log::{LogError, LogRoom, LsnRange, PageRedo, Redo, Urgency};
 use terrace_tier::address::ObjectKey;
 use terrace_tier::address::{Home, InObject, Located};
 use terrace_tier::objects::fence::{EpochContent, Fence, FenceError, TakersInMemory, Writer};
@@ -37,7 +38,6 @@ use terrace_tier::objects::object::PageObjects;
 use terrace_tier::objects::object::format::HEADER;
 use terrace_tier::objects::object::{BodyError, ObjectError, Objects};
 use terrace_tier::page::{self, Glsn, PAGE_SIZE, PageId, PageRef};
-use terrace_tier::redo::{LogError, LogRoom, LsnRange, PageRedo, Redo, Urgency};
 use terrace_tier::volume::map::Map;
 use terrace_tier::volume::object_buffer::ObjectBuffer;
 

@@ -17,8 +17,6 @@
 //! Locks: `state`, for memory work; superblock writes take turns by a flag and an event.
 
 use crate::error::Error;
-use crate::log::Log;
-use crate::log::block::BLOCK;
 use crate::planted;
 use crate::storage::recovery::pending::Pending;
 use crate::superblock::{Superblock, VERSION_OF_PATCHES};
@@ -29,11 +27,13 @@ use terrace_io::clock::Nanos;
 use terrace_io::disk::File;
 use terrace_io::lock::{Mutex, Mutexes};
 use terrace_io::sched::{Event, Step, Worker};
+use terrace_log::Log;
+use terrace_log::Redo;
+use terrace_log::block::BLOCK;
 use terrace_tier::memory::pool::Pool;
 use terrace_tier::objects::fence::{Taker, Takers};
 use terrace_tier::objects::sink::Patches;
 use terrace_tier::page::Glsn;
-use terrace_tier::redo::Redo;
 use terrace_tier::volume::flush::Flusher;
 use terrace_tier::volume::map::Map;
 

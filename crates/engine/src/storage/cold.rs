@@ -19,6 +19,7 @@ use std::sync::Arc;
 use terrace_io::World;
 use terrace_io::sched::Worker;
 use terrace_io::store::ObjectStore;
+use terrace_log::Redo;
 use terrace_tier::ablation::Mechanism;
 use terrace_tier::flash::FlashCache;
 use terrace_tier::memory::pool::Pool;
@@ -28,7 +29,6 @@ use terrace_tier::objects::object::Objects;
 use terrace_tier::objects::sink::{
     self, EpochSequences, Patches, SinkParts, SinkSettings, SinkWorker, Sinker,
 };
-use terrace_tier::redo::Redo;
 use terrace_tier::volume::map::Map;
 use terrace_tier::volume::object_buffer::ObjectBuffer;
 

@@ -28,7 +28,6 @@ mod target;
 pub use background::BackgroundCopy;
 
 use crate::error::{Error, Result};
-use crate::log::block::BLOCK;
 use crate::storage::Storage;
 use crate::storage::resize::Size;
 use rings::Rings;
@@ -38,10 +37,11 @@ use target::{Target, failed};
 use terrace_io::AlignedBuf;
 use terrace_io::clock::Nanos;
 use terrace_io::disk::Disk;
+use terrace_log::Redo as _;
+use terrace_log::block::BLOCK;
 use terrace_tier::address::Slot;
 use terrace_tier::memory::pool::{Loan, Purpose};
 use terrace_tier::page::{Glsn, PAGE_SIZE};
-use terrace_tier::redo::Redo as _;
 use terrace_tier::volume::object_buffer::{ObjectBuffer, Written};
 
 /// Slots that are read, and then written, at a time.

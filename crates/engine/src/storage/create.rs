@@ -10,7 +10,6 @@
 
 use crate::config::Config;
 use crate::error::Error;
-use crate::log;
 use crate::storage::Parts;
 use crate::superblock::{self, Superblock};
 use terrace_io::disk::{Class, Disk, DiskError};
@@ -71,7 +70,7 @@ fn is_ours(name: &str) -> bool {
 fn make(config: &Config, parts: &Parts) -> Result<(), DiskError> {
     let volume: &dyn Disk = &*parts.volume;
     let blocks = config.log_blocks();
-    log::create(volume, config.log_partitions, blocks)?;
+    terrace_log::log::create(volume, config.log_partitions, blocks)?;
     home::create(volume)?;
     object_buffer::create(volume)?;
     volume.sync_dir()?;

@@ -8,8 +8,8 @@
 
 use terrace_io::clock::Nanos;
 use terrace_io::lock::{Mutex, Mutexes};
+use terrace_log::Redo;
 use terrace_tier::page::{Glsn, SpaceId};
-use terrace_tier::redo::Redo;
 
 /// How long the log is not asked for. Tables are dropped one after the other, and each statement's own wait is good for those before.
 const LINGER: Nanos = 100_000_000;

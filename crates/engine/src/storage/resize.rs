@@ -22,10 +22,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_io::clock::Nanos;
 use terrace_io::machine;
 use terrace_io::sched::Event;
+use terrace_log::Redo as _;
 use terrace_tier::flash::bpe::FlashResizeError;
 use terrace_tier::memory::pool::{PoolLeft, ResizeError};
 use terrace_tier::page::PAGE_SIZE;
-use terrace_tier::redo::Redo as _;
 use terrace_tier::volume::map::resize::{MoveError, Moved, Mover};
 
 /// What to do about pinned pages.

@@ -21,11 +21,11 @@ use std::sync::Arc;
 use terrace_io::World;
 use terrace_io::clock::Nanos;
 use terrace_io::observe;
+use terrace_log::Redo;
 use terrace_tier::memory::pages::Freed;
 use terrace_tier::memory::pages::{NoRoom, SlotAdmission};
 use terrace_tier::memory::pool::Pool;
 use terrace_tier::page::{Glsn, SpaceId};
-use terrace_tier::redo::Redo;
 use terrace_tier::volume::flush::Flusher;
 use terrace_tier::volume::map::Map;
 

@@ -108,7 +108,7 @@ fn each_epoch_owns_the_log_up_to_the_next_ones_start() {
     s.begin_epoch(150).unwrap(); // the one before appended nothing that counts
     s.begin_epoch(170).unwrap();
     assert_eq!((s.epoch, &s.history[..]), (4, &[(1, 100), (3, 150), (4, 170)][..]));
-    assert_eq!([1, 2, 3, 4].map(|e| s.cut_of(e)), [150, 150, 170, Glsn::MAX]);
+    assert_eq!([1, 2, 3, 4].map(|e| recovery::cut_of(&s.history, e)), [150, 150, 170, Glsn::MAX]);
     s.checkpoint = 160;
     s.prune_history();
     assert_eq!(s.history, [(3, 150), (4, 170)]);

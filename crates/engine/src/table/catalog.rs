@@ -28,12 +28,12 @@ use hashbrown::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_io::lock::{Mutex, MutexGuard, Mutexes, lock_unless_cancelled};
+use terrace_log::Urgency;
 use terrace_tier::memory::pages::{Pages, Pin};
 use terrace_tier::memory::pool::Access;
 pub use terrace_tier::objects::object::codec::Codec;
 use terrace_tier::objects::object::codec::Codecs;
 use terrace_tier::page::{PAGE_SIZE, PageId, SpaceId};
-use terrace_tier::redo::Urgency;
 
 #[derive(Clone)]
 pub(crate) struct KnownTable {

@@ -26,10 +26,11 @@ use crate::tree::space::{ALLOCATION_LOG, Space, run};
 use std::ops::{Deref, Range};
 use std::sync::atomic::Ordering;
 use terrace_io::AlignedBuf;
+use terrace_log::{Urgency, record_bound};
 use terrace_tier::memory::mtr::Mtr;
 use terrace_tier::memory::pool::Access;
 use terrace_tier::page::{self, PAGE_SIZE, PageId, PageKind, PageRef};
-use terrace_tier::redo::{PageMut, Urgency, record_bound};
+use terrace_tier::redo::PageMut;
 use terrace_tier::volume::bypass::Bypass;
 
 const NODE_LOG: u64 = record_bound(LOG_OF_PAGE) + ALLOCATION_LOG;

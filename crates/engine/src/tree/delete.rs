@@ -13,12 +13,12 @@ use super::node::{CAPACITY, FLAG_MERGING, Node, prefix_of};
 use super::{Result, Tree};
 use crate::tree::space::{ALLOCATION_LOG, Homes, ROOT_PAGE};
 use std::sync::atomic::Ordering;
+use terrace_log::{LsnRange, Urgency, record_bound};
 use terrace_tier::memory::mtr::Mtr;
 use terrace_tier::memory::pages::Freed;
 use terrace_tier::memory::pages::Pin;
 use terrace_tier::memory::pool::Access;
 use terrace_tier::page::{PAGE_SIZE, SpaceId};
-use terrace_tier::redo::{LsnRange, Urgency, record_bound};
 
 /// Two nodes become one only if that one is not nearly full.
 const MERGED_MAX: usize = CAPACITY / 4 * 3;

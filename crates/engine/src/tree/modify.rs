@@ -14,12 +14,12 @@ use super::{Result, Tree, TreeError};
 use crate::tree::space::ROOT_PAGE;
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
+use terrace_log::{LsnRange, Urgency, record_bound};
 use terrace_tier::memory::mtr::{Mtr, MtrError, PageNo};
 use terrace_tier::memory::pages::{Pin, ReadGuard};
 use terrace_tier::memory::pool::Access;
 use terrace_tier::memory::pool::frame_hint::LastSeen;
 use terrace_tier::page::PageId;
-use terrace_tier::redo::{LsnRange, Urgency, record_bound};
 
 /// A node that uses less than this looks for a neighbour to merge with.
 pub(super) const SPARSE: usize = CAPACITY / 4;

@@ -33,6 +33,7 @@ pub mod runs;
 
 use super::{Result, TreeError};
 use crate::tree::space::{ALLOCATION_FRAMES, ALLOCATION_LOG, Space};
+use terrace_log::{Urgency, record_bound};
 use terrace_tier::address::Home;
 use terrace_tier::memory::lower_tiers::ReadError;
 use terrace_tier::memory::mtr::Mtr;
@@ -40,7 +41,6 @@ use terrace_tier::memory::pages::Freed;
 use terrace_tier::memory::pages::{Pin, ReadGuard};
 use terrace_tier::memory::pool::Access;
 use terrace_tier::page::{self, PAGE_HEADER, PAGE_SIZE, PageId, PageKind, PageRef};
-use terrace_tier::redo::{Urgency, record_bound};
 
 mod at {
     pub const NEXT: usize = 48;

@@ -5,8 +5,8 @@ use super::node::{Node, compare};
 use super::search::SlotPosition;
 use super::{Result, Tree, TreeError};
 use smallvec::SmallVec;
+use terrace_log::Urgency;
 use terrace_tier::memory::mtr::Mtr;
-use terrace_tier::redo::Urgency;
 
 /// A change that is asked for.
 #[derive(Clone, Copy, Debug)]

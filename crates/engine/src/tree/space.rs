@@ -42,6 +42,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use structure_freeze::{Inside, StructureFreeze};
 use terrace_io::lock::{Mutex, Mutexes};
+use terrace_log::{LsnRange, Urgency};
 use terrace_tier::epoch::Visit;
 use terrace_tier::memory::lower_tiers::ReadError;
 use terrace_tier::memory::mtr::{Mtr, PageNo};
@@ -49,7 +50,6 @@ use terrace_tier::memory::pages::{Pages, Pin};
 use terrace_tier::memory::pool::Access;
 use terrace_tier::memory::pool::frame_hint::LastSeen;
 use terrace_tier::page::{PageId, PageKind, SpaceId};
-use terrace_tier::redo::{LsnRange, Urgency};
 
 pub const HEADER_PAGE: u32 = 0;
 pub const ROOT_PAGE: u32 = 1;

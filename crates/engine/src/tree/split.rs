@@ -13,11 +13,11 @@ use super::{Result, Tree, TreeError};
 use crate::tree::space::{ALLOCATION_FRAMES, ALLOCATION_LOG, ROOT_PAGE, Ready};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
+use terrace_log::{Urgency, record_bound};
 use terrace_tier::memory::mtr::{Mtr, MtrError, PageNo};
 use terrace_tier::memory::pages::{NoRoom, Pin};
 use terrace_tier::memory::pool::Access;
 use terrace_tier::page::{PAGE_SIZE, PageKind, SpaceId};
-use terrace_tier::redo::{Urgency, record_bound};
 
 const PAGE_LOG: u64 = record_bound(edit::LOG_OF_PAGE);
 /// Two pages anew, a small root or a free page, the header.

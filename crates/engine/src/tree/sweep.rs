@@ -5,7 +5,7 @@ use super::edit;
 use super::modify::{Hint, Leaf, Trip};
 use super::node::Node;
 use super::{Result, Tree};
-use terrace_tier::redo::{Urgency, record_bound};
+use terrace_log::{Urgency, record_bound};
 
 /// The most keys that one mini-transaction removes, and log bytes for them.
 const TOGETHER: usize = 64;

@@ -16,9 +16,9 @@ use crate::undo::chains::{self, CHAINS_MAX};
 use crate::undo::record::{self, Body, Change, Record};
 use crate::undo::shared::Shared;
 use crate::undo::stream::{Stream, append_log};
+use terrace_log::{Urgency, record_bound};
 use terrace_tier::memory::mtr::Mtr;
 use terrace_tier::page::{PAGE_SIZE, SpaceId};
-use terrace_tier::redo::{Urgency, record_bound};
 
 /// Log bytes of a new head: its bytes, in at most two operations.
 const HEAD_LOG: u64 = 64;

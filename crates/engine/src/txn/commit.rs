@@ -10,8 +10,8 @@ use crate::txn::shared::Core;
 use crate::undo::record::{self, Body, Record};
 use crate::undo::stream::{Stream, append_log};
 use std::sync::atomic::Ordering;
+use terrace_log::Urgency;
 use terrace_tier::page::Glsn;
-use terrace_tier::redo::Urgency;
 
 impl Txn {
     /// Makes the transaction survive a crash undecided, under this name. Durable when it returns.

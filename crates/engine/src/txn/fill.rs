@@ -28,8 +28,8 @@ use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
 use terrace_io::cancel;
+use terrace_log::Urgency;
 use terrace_tier::memory::pool::Access;
-use terrace_tier::redo::Urgency;
 
 /// More than one of these records takes.
 const RECORD: usize = 64;

@@ -19,8 +19,8 @@ use past::{End, Past};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use terrace_io::lock::{Mutex, Mutexes, RwLock, RwLocks};
+use terrace_log::Redo;
 use terrace_tier::page::Glsn;
-use terrace_tier::redo::Redo;
 pub use unseen::Standing;
 use unseen::Views;
 

@@ -17,8 +17,8 @@ use crate::txn::shared::Core;
 use crate::undo::record::{self, Body, Record};
 use std::sync::atomic::Ordering;
 use terrace_io::cancel::Cancel;
+use terrace_log::Urgency;
 use terrace_tier::page::PageId;
-use terrace_tier::redo::Urgency;
 
 /// More than a record of a large value takes.
 const RECORD: usize = 64;

@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use terrace_io::clock::Nanos;
 use terrace_io::sched::{Event, Step, Worker};
-use terrace_tier::redo::Urgency;
+use terrace_log::Urgency;
 
 /// The most transactions that one step purges.
 const BATCH: usize = 32;

@@ -15,8 +15,8 @@ use crate::undo::shared::Shared;
 use crate::undo::stream::{Stream, append_log};
 use std::ops::Range;
 use std::sync::Arc;
+use terrace_log::{Urgency, record_bound};
 use terrace_tier::page::SpaceId;
-use terrace_tier::redo::{Urgency, record_bound};
 
 /// A record, copied.
 struct Copy {

@@ -22,8 +22,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use terrace_io::lock::{Mutex, Mutexes};
 use terrace_io::sched::Event;
+use terrace_log::Urgency;
 use terrace_tier::page::SpaceId;
-use terrace_tier::redo::Urgency;
 use terrace_tier::volume::bypass::Bypass;
 
 #[derive(Default, Debug)]

@@ -6,8 +6,8 @@
 use crate::error::{Error, Result};
 use crate::txn::shared::Core;
 use std::sync::Arc;
+use terrace_log::LogError;
 use terrace_tier::page::Glsn;
-use terrace_tier::redo::LogError;
 
 /// A commit's promise: [`Ticket::wait`] returns when it is durable, [`Ticket::wait_written`] when a killed process keeps it, [`Ticket::then`] calls back.
 pub struct Ticket {

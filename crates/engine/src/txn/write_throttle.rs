@@ -24,11 +24,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_io::cancel;
 use terrace_io::clock::Nanos;
 use terrace_io::observe;
+use terrace_log::Redo;
 use terrace_tier::ablation::Mechanism;
 use terrace_tier::limits::quota;
 use terrace_tier::memory::pool;
 use terrace_tier::objects::sink::{self, policy};
-use terrace_tier::redo::Redo;
 use terrace_tier::volume::flush;
 
 /// The delay of one change with half of the slots between nil and the watermark gone, twice, in nanoseconds.

@@ -4,7 +4,7 @@
 //! [`Change::larges_dropped`](super::record::Change::larges_dropped).
 
 use crate::tree::overflow::{Large, runs};
-use crate::varint::{self, Numbers};
+use terrace_log::varint::{self, Numbers};
 use terrace_tier::page::SpaceId;
 
 /// The most bytes of a list; the pages of a value that does not fit any more are not known.

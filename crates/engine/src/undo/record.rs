@@ -5,7 +5,7 @@
 //! * Begin: `state u8 · commit sequence number u64`
 //! * Prepare: the XID
 //! * Change: `key · old value`, behind a head of its own: `length u16 · kind u8`, and as numbers of variable length
-//!   (`crate::varint`): transaction id, record before, table, index, key length. Kind Insert: the key was not
+//!   (`terrace_log::varint`): transaction id, record before, table, index, key length. Kind Insert: the key was not
 //!   there, and there is no old value. Update: the value was another. Delete: the value was only
 //!   marked. Mark: the same, but of the old value the head alone is there, and before it stands `sum u32`, the CRC-32C of what
 //!   followed it, and stayed ([`Change::before`]); records of earlier builds have kind Delete and no sum. Delta: an update of a row that is all in its leaf, before
@@ -28,7 +28,7 @@ use crate::row::RollPtr;
 use crate::row::off_page::{self, Larges};
 use crate::row::{self, Head, TxnId};
 use crate::tree::overflow::Large;
-use crate::varint::{self, Numbers};
+use terrace_log::varint::{self, Numbers};
 use terrace_tier::page::SpaceId;
 
 const BEGIN: u8 = 1;

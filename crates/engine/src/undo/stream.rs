@@ -9,12 +9,12 @@ use std::sync::Arc;
 use terrace_io::lock::{Mutex, Mutexes};
 use terrace_io::observe;
 use terrace_io::sched::Event;
+use terrace_log::{LsnRange, Urgency, record_bound};
 use terrace_tier::memory::mtr::Mtr;
 use terrace_tier::memory::pages::Freed;
 use terrace_tier::memory::pages::{Pages, Pin};
 use terrace_tier::memory::pool::Access;
 use terrace_tier::page::{PAGE_SIZE, PageId, PageKind, PageRef, SpaceId};
-use terrace_tier::redo::{LsnRange, Urgency, record_bound};
 
 /// Streams of an instance: at most this many transactions can write at a time. One that has written keeps its stream until it ends, and one that is prepared
 /// until it is decided.

@@ -16,10 +16,11 @@ use crate::memory::pages::{NoRoom, Pin};
 use crate::memory::pool::frame_hint::LastSeen;
 use crate::memory::pool::{Access, Lookup, Pool};
 use crate::page::{self, PageId, PageKind, PageRef};
-use crate::redo::{LogError, LogRoom, LsnRange, PageMut, PageRedo, Redo};
+use crate::redo::PageMut;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use terrace_log::{LogError, LogRoom, LsnRange, PageRedo, Redo};
 
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum MtrError {
@@ -198,7 +199,7 @@ impl<'p> Mtr<'p> {
 
     /// Log bytes that the changes so far need; never more than was reserved.
     pub fn log_bytes(&self) -> u64 {
-        self.pages.iter().filter(|p| !p.ops.is_empty()).map(|p| crate::redo::record_bound(p.ops.len())).sum()
+        self.pages.iter().filter(|p| !p.ops.is_empty()).map(|p| terrace_log::record_bound(p.ops.len())).sum()
     }
 
     /// Appends the changes to the log and releases all pages. Durable when the log's horizon has

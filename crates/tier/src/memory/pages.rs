@@ -18,7 +18,6 @@ use crate::memory::pool::frame_hint::LastSeen;
 use crate::memory::pool::scans::Stretch;
 use crate::memory::pool::{Access, Front, Lookup, Pool, ScanDirection};
 use crate::page::{Glsn, PAGE_SIZE, PageId, PageRef, SpaceId};
-use crate::redo::{LogError, LsnRange, Redo, Urgency};
 use crate::sync::RawLatch as _;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -26,6 +25,7 @@ use terrace_io::World;
 use terrace_io::clock::Nanos;
 use terrace_io::disk::DiskError;
 use terrace_io::sched::Event;
+use terrace_log::{LogError, LsnRange, Redo, Urgency};
 
 /// Pages that are kept for long stay where they are in frames below this: a pool is hardly ever smaller.
 const FRONT: u32 = 256;
@@ -262,7 +262,7 @@ impl Pages {
         pin.no.0 as usize >= self.pool.frames() && matches!(self.to_the_front(pin), Front::At(_))
     }
 
-    /// Starts a mini-transaction: takes `log_bytes` of log room (see [`crate::redo::record_bound`])
+    /// Starts a mini-transaction: takes `log_bytes` of log room (see [`terrace_log::record_bound`])
     /// and `new_pages` free frames. Waits for both, and while too many pages are dirty; no latch is held.
     pub fn begin(&self, log_bytes: u64, new_pages: usize, urgency: Urgency) -> Result<Mtr<'_>, MtrError> {
         if urgency == Urgency::Normal {

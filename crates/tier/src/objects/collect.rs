@@ -23,7 +23,6 @@ use crate::address::ObjectKey;
 use crate::objects::fence::{Fence, FenceError};
 use crate::objects::object::{Failure, Objects};
 use crate::planted;
-use crate::redo::{LogError, Redo};
 use crate::volume::map::Map;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -33,6 +32,7 @@ use terrace_io::clock::Nanos;
 use terrace_io::lock::{Mutex, MutexGuard, Mutexes};
 use terrace_io::sched::{Event, Step, Worker};
 use terrace_io::store::{Purpose, StoreError};
+use terrace_log::{LogError, Redo};
 
 /// Objects deleted after one look at the epoch object. Few, so that other workers find some, too.
 const BATCH: usize = 16;

@@ -34,7 +34,6 @@ use crate::objects::collect::Collector;
 use crate::objects::fence::{Fence, FenceError};
 use crate::objects::object::{Failure, Objects};
 use crate::page::{BadImage, BlockId, Glsn, PageId};
-use crate::redo::{LogError, Redo};
 use crate::volume::map::{Map, MapError};
 use crate::volume::object_buffer::ObjectBuffer;
 use hashbrown::{HashMap, HashSet};
@@ -52,6 +51,7 @@ use terrace_io::disk::DiskError;
 use terrace_io::lock::{Mutex, Mutexes};
 use terrace_io::sched::Event;
 use terrace_io::store::StoreError;
+use terrace_log::{LogError, Redo};
 pub use work::SinkWorker;
 
 /// Blocks that one choice plans ahead.

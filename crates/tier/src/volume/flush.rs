@@ -23,7 +23,6 @@ use crate::limits::write_policy::Writes;
 use crate::memory::frame::FrameNo;
 use crate::memory::pool::{DirtyCopy, Pool, dirty_limit};
 use crate::page::{self, Glsn, PAGE_SIZE, PageId};
-use crate::redo::{LogError, Redo};
 use crate::volume::bypass::BypassCounters;
 use crate::volume::map::{Map, MapError};
 use crate::volume::object_buffer::ObjectBuffer;
@@ -36,6 +35,7 @@ use terrace_io::AlignedBuf;
 use terrace_io::disk::DiskError;
 use terrace_io::lock::{Mutex, Mutexes};
 use terrace_io::sched::{Event, Step, Worker};
+use terrace_log::{LogError, Redo};
 use through::Writing;
 
 mod flash_copy;
@@ -354,7 +354,7 @@ impl Flusher {
         for_checkpoint: bool,
     ) -> Result<(), FlushError> {
         let newest = copies.iter().map(|c| c.lsn).max().unwrap_or(0);
-        if crate::planted::OWN_HORIZON_ONLY.on() {
+        if terrace_log::planted::OWN_HORIZON_ONLY.on() {
             let ids: Vec<PageId> = copies.iter().map(|c| c.id).collect();
             self.redo.make_durable_own(&ids, newest)?;
         } else if !crate::planted::PAGE_BEFORE_LOG.on() {

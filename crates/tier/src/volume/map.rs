@@ -32,7 +32,6 @@ use crate::address::OBJECT_HEADER as HEADER;
 use crate::address::ObjectKey;
 use crate::address::{BufferedBlock, Home, InObject, Located, Slot};
 use crate::page::{BLOCK_PAGES, BlockId, Glsn, PageId, SpaceId, Tag};
-use crate::redo::{LogError, Redo};
 use entry::{ENTRIES, Entry};
 use hashbrown::HashMap;
 use image::Image;
@@ -42,6 +41,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use terrace_io::disk::{DiskError, File};
 use terrace_io::lock::{RwLock, RwLocks};
 use terrace_io::sched::Event;
+use terrace_log::{LogError, Redo};
 
 /// Bytes of memory for a slot whose clean copy is remembered.
 pub const CLEAN_COPY: u64 = clean::BYTES;

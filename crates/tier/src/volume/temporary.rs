@@ -20,13 +20,13 @@ use crate::memory::pages::{self, NoRoom};
 use crate::memory::pool::Pool;
 use crate::page::{self, Glsn, PAGE_SIZE, PageId, SpaceId, TEMPORARY_GLSN, Tag};
 use crate::planted;
-use crate::redo::{LogError, LogRoom, LsnRange, PageRedo, Redo, Urgency};
 use files::SpillFile;
 use slots::{Home, Slot, Slots};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use terrace_io::disk::{Class, Disk, DiskError, File, Op};
 use terrace_io::lock::{Mutex, Mutexes, RwLock, RwLocks};
+use terrace_log::{LogError, LogRoom, LsnRange, PageRedo, Redo, Urgency};
 
 /// The file's name, on flash and on the volume.
 pub const FILE: &str = "temporary";
@@ -324,7 +324,7 @@ impl Default for Unlogged {
 
 impl Redo for Unlogged {
     fn reserve(self: Arc<Self>, bytes: u64, _: Urgency) -> Result<LogRoom, LogError> {
-        Ok(LogRoom { bytes, giver: None })
+        Ok(LogRoom::unlimited(bytes))
     }
     fn give_back(&self, _: u64) {}
     fn append(&self, _: &mut LogRoom, _: &[PageRedo<'_>], stamp: &mut dyn FnMut(LsnRange)) -> LsnRange {

@@ -12,6 +12,7 @@ use terrace_io::clock::Nanos;
 use terrace_io::disk::Disk;
 use terrace_io::random::Random;
 use terrace_io::sched::{Step, Worker};
+use terrace_log::{LogError, LogRoom, LsnRange, PageRedo, Redo, Urgency, record_bound};
 use terrace_sim::{SimDisk, SimStore, SimWorld};
 use terrace_tier::ablation::{Mechanism, Without};
 use terrace_tier::address::Located;
@@ -31,7 +32,6 @@ use terrace_tier::objects::sink::{
 };
 use terrace_tier::page::{self, BLOCK_PAGES, BlockId, Glsn, PAGE_SIZE, PageId, PageKind, SpaceId, Tag};
 use terrace_tier::read::Path;
-use terrace_tier::redo::{LogError, LogRoom, LsnRange, PageRedo, Redo, Urgency, record_bound};
 use terrace_tier::volume::map::{Map, home};
 use terrace_tier::volume::object_buffer::{self, ObjectBuffer};
 

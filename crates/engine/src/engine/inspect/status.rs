@@ -6,13 +6,13 @@ use crate::storage::requests::{self, Requests};
 use crate::storage::trouble::Trouble;
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_io::disk::Class;
+use terrace_log::Redo;
 use terrace_tier::memory::pool::Purpose;
 use terrace_tier::objects::collect::CollectCounters;
 use terrace_tier::objects::object::ObjectCounters;
 use terrace_tier::objects::object::codec::PackCounters;
 use terrace_tier::objects::sink::SinkCounters;
 use terrace_tier::page::PAGE_SIZE;
-use terrace_tier::redo::Redo;
 
 /// One tree and where its pages are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -229,7 +229,7 @@ impl Engine {
         let s = &self.core.storage;
         let superblock = s.checkpointer.superblock();
         let partitions = superblock.starts.len();
-        let log = superblock.log_blocks * crate::log::block::BLOCK as u64 * partitions as u64;
+        let log = superblock.log_blocks * terrace_log::block::BLOCK as u64 * partitions as u64;
         let in_force = Config {
             memory: s.memory(),
             memory_max: s.config.memory_max_bytes(),

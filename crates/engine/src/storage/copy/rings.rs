@@ -4,10 +4,10 @@
 
 use super::target::{Target, failed};
 use crate::error::{Error, Result};
-use crate::log::block::{self, BLOCK};
-use crate::log::{Log, file_name};
 use std::ops::Range;
 use terrace_io::disk::Class;
+use terrace_log::block::{self, BLOCK};
+use terrace_log::{Log, file_name};
 
 pub struct Rings {
     /// For each ring: everything before it was copied, or had left the ring.

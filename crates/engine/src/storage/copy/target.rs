@@ -1,7 +1,6 @@
 //! The place of a copy: its files, from the empty place to the instance.
 
 use crate::error::{Error, Result};
-use crate::log;
 use crate::storage::create::{COPYING, FRESH};
 use crate::superblock::{self, Superblock};
 use std::sync::Arc;
@@ -74,10 +73,10 @@ impl Target {
         let disk = &*self.disk;
         disk.create(COPYING)?.sync(Class::Superblock)?;
         disk.sync_dir()?;
-        log::create(disk, self.partitions, self.log_blocks)?;
+        terrace_log::log::create(disk, self.partitions, self.log_blocks)?;
         home::create(disk)?;
         object_buffer::create(disk)?;
-        let logs = (0..self.partitions).map(|partition| disk.open(&log::file_name(partition)));
+        let logs = (0..self.partitions).map(|partition| disk.open(&terrace_log::file_name(partition)));
         Ok(Files {
             pages: disk.open(object_buffer::FILE)?,
             map: disk.open(home::FILE)?,
@@ -152,7 +151,7 @@ impl Drop for Target {
         }
         self.files = None;
         // The superblock first: without it this is no instance, whatever else cannot be removed.
-        let logs: Vec<String> = (0..self.partitions).map(log::file_name).collect();
+        let logs: Vec<String> = (0..self.partitions).map(terrace_log::file_name).collect();
         let names = [superblock::FILE, FRESH, object_buffer::FILE, home::FILE].into_iter();
         let names = names.chain(logs.iter().map(String::as_str)).chain([COPYING]);
         // What was not made is not there.

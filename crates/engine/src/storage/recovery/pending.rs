@@ -15,12 +15,9 @@
 //! (see `pool`) keeps two readers of one page apart.
 
 use super::packed::{self, At, Packed};
-use super::scan::{LogPosition, Reader};
 use crate::error::Error;
-use crate::log::block::BLOCK;
-use crate::log::record::RecordHeader;
 use crate::planted;
-use crate::superblock::{LOG_BLOCKS_MAX, PARTITIONS_MAX, Superblock};
+use crate::superblock::{LOG_BLOCKS_MAX, PARTITIONS_MAX};
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 use std::collections::{BTreeSet, VecDeque};
@@ -28,6 +25,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_io::disk::File;
 use terrace_io::lock::{Mutex, Mutexes};
+use terrace_log::block::BLOCK;
+use terrace_log::record::RecordHeader;
+use terrace_log::recovery::{LogBounds, LogPosition, Reader};
 use terrace_tier::memory::lower_tiers::ReadError;
 use terrace_tier::page::{Glsn, PageId, PageRef, SpaceId};
 use terrace_tier::read::PendingRedo;
@@ -149,7 +149,7 @@ impl Inner {
 pub struct Pending {
     inner: Mutex<Inner, { Mutexes::Pending as u8 }>,
     budget: usize,
-    superblock: Superblock,
+    bounds: LogBounds,
     files: Vec<Arc<dyn File>>,
     pub counters: PendingCounters,
 }
@@ -164,9 +164,9 @@ pub struct PendingCounters {
 }
 
 impl Pending {
-    /// `superblock` is the one that recovery reads by; `budget` bounds the memory for ops, in bytes.
-    pub fn new(superblock: Superblock, files: Vec<Arc<dyn File>>, budget: usize) -> Pending {
-        Pending { inner: Mutex::default(), budget, superblock, files, counters: PendingCounters::default() }
+    /// `bounds` is what recovery reads by; `budget` bounds the memory for ops, in bytes.
+    pub fn new(bounds: LogBounds, files: Vec<Arc<dyn File>>, budget: usize) -> Pending {
+        Pending { inner: Mutex::default(), budget, bounds, files, counters: PendingCounters::default() }
     }
 
     /// Takes a record that recovery found; in GLSN order.
@@ -194,7 +194,7 @@ impl Pending {
     }
 
     fn in_log(&self, place: LogPosition) -> Ops {
-        let start = self.superblock.starts.get(place.partition as usize).copied().unwrap_or(0);
+        let start = self.bounds.starts.get(place.partition as usize).copied().unwrap_or(0);
         Ops::InLog {
             partition: place.partition as u8,
             offset: place.offset as u16,
@@ -273,16 +273,16 @@ impl Pending {
         };
         self.counters.reread.fetch_add(1, Ordering::Relaxed);
         let number = usize::from(partition);
-        let sequence = self.superblock.starts[number] + u64::from(block);
+        let sequence = self.bounds.starts[number] + u64::from(block);
         let place = LogPosition { partition: partition.into(), sequence, offset: offset.into() };
         let at = readers.iter().position(|(n, _)| *n == number).unwrap_or_else(|| {
-            let reader = Reader::new(&self.superblock, number, self.files[number].clone(), REREAD_BLOCKS);
+            let reader = Reader::new(&self.bounds, number, self.files[number].clone(), REREAD_BLOCKS);
             readers.push((number, reader));
             readers.len() - 1
         });
         let reader = &mut readers[at].1;
         let bad = |cause: String| ReadError::BadRedo { id, cause };
-        let ops = reader.ops(place, record.len as usize).map_err(|e: Error| bad(e.to_string()))?;
+        let ops = reader.ops(place, record.len as usize).map_err(|e| bad(Error::from(e).to_string()))?;
         ops.ok_or_else(|| bad(format!("the log's record at {} cannot be read any more", record.first)))
     }
 

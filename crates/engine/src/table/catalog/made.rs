@@ -7,8 +7,8 @@ use crate::error::Result;
 use crate::table::{Table, TableDef};
 use crate::tree::Tree;
 use std::sync::Arc;
+use terrace_log::Urgency;
 use terrace_tier::page::SpaceId;
-use terrace_tier::redo::Urgency;
 
 /// Spaces that are made and not yet named: abandoned unless they are kept.
 pub(crate) struct Made<'c> {

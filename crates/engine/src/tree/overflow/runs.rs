@@ -5,7 +5,7 @@
 //! page; twice the distance, or twice its size less one if it lies before), and how many pages it has beyond one.
 
 use super::Large;
-use crate::varint::{self, Numbers};
+use terrace_log::varint::{self, Numbers};
 
 fn put(number: u64, out: &mut Vec<u8>) {
     let mut numbers = Numbers::<10>::new();

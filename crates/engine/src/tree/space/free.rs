@@ -17,12 +17,12 @@ use crate::error::tree::{Result, TreeError};
 use smallvec::SmallVec;
 use std::ops::Range;
 use terrace_io::clock::Nanos;
+use terrace_log::Urgency;
 use terrace_tier::memory::lower_tiers::ReadError;
 use terrace_tier::memory::mtr::{Mtr, PageNo};
 use terrace_tier::memory::pages::Pin;
 use terrace_tier::memory::pool::Access;
 use terrace_tier::page::{BLOCK_PAGES, PageKind, PageRef, SpaceId};
-use terrace_tier::redo::Urgency;
 
 /// Frames that an allocation may take beside the page's own: for the home of a new group.
 pub const ALLOCATION_FRAMES: usize = 1;

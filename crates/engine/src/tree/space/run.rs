@@ -11,10 +11,10 @@ use super::{ALLOCATION_FRAMES, ALLOCATION_LOG, Space, at, bits};
 use crate::error::Result;
 use crate::error::TreeError;
 use std::ops::Range;
+use terrace_log::Urgency;
 use terrace_tier::memory::mtr::Mtr;
 use terrace_tier::memory::pages::Freed;
 use terrace_tier::memory::pool::Access;
-use terrace_tier::redo::Urgency;
 
 /// Pages that one mini-transaction frees.
 const BATCH: u32 = 16;

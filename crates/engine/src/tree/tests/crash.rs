@@ -44,7 +44,7 @@ trait Appended {
 }
 impl Appended for MemoryLog {
     fn appended_now(&self) -> Glsn {
-        terrace_tier::redo::Redo::appended(self)
+        terrace_log::Redo::appended(self)
     }
 }
 

@@ -4,8 +4,8 @@ use super::*;
 use crate::tree::run::{Run, Step, Wanted};
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use terrace_log::record_bound;
 use terrace_tier::memory::mtr::Mtr;
-use terrace_tier::redo::record_bound;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 

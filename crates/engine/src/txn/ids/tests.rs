@@ -1,5 +1,5 @@
 use super::*;
-use terrace_tier::redo::LogError;
+use terrace_log::LogError;
 
 fn log() -> Arc<dyn Redo> {
     Arc::new(terrace_tier::testing::MemoryLog::default())
@@ -91,17 +91,17 @@ impl Redo for Horizon {
     fn reserve(
         self: Arc<Self>,
         bytes: u64,
-        _: terrace_tier::redo::Urgency,
-    ) -> Result<terrace_tier::redo::LogRoom, LogError> {
-        Ok(terrace_tier::redo::LogRoom::new(self, bytes))
+        _: terrace_log::Urgency,
+    ) -> Result<terrace_log::LogRoom, LogError> {
+        Ok(terrace_log::LogRoom::new(self, bytes))
     }
     fn give_back(&self, _: u64) {}
     fn append(
         &self,
-        _: &mut terrace_tier::redo::LogRoom,
-        _: &[terrace_tier::redo::PageRedo<'_>],
-        _: &mut dyn FnMut(terrace_tier::redo::LsnRange),
-    ) -> terrace_tier::redo::LsnRange {
+        _: &mut terrace_log::LogRoom,
+        _: &[terrace_log::PageRedo<'_>],
+        _: &mut dyn FnMut(terrace_log::LsnRange),
+    ) -> terrace_log::LsnRange {
         unreachable!("nothing is appended")
     }
     fn durable(&self) -> Glsn {

@@ -19,8 +19,8 @@ use super::{Fate, Ids};
 use crate::row::TxnId;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
+use terrace_log::LogError;
 use terrace_tier::page::Glsn;
-use terrace_tier::redo::LogError;
 
 /// What a reader under locks has to know of a value's transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -63,8 +63,8 @@ mod tests {
     use crate::memory::pages::{Pages, WeakPin};
     use crate::memory::pool::Access;
     use crate::page::{PageId, PageKind, SpaceId};
-    use crate::redo::Urgency;
     use crate::testing::{flush_all, pages};
+    use terrace_log::Urgency;
 
     const AT: usize = 100;
 

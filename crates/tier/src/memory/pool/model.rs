@@ -16,7 +16,6 @@ use crate::memory::pool::frame_hint::LastSeen;
 use crate::memory::pool::{Access, Loan, Purpose, ScanDirection};
 use crate::page::{PAGE_SIZE, PageId, PageKind, SpaceId};
 use crate::planted;
-use crate::redo::Urgency;
 use crate::testing::{self, MemoryBelow, MemoryLog, flush_all};
 use bounded::Bounded;
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
@@ -26,6 +25,7 @@ use std::sync::{Arc, Mutex};
 use terrace_io::World;
 use terrace_io::clock::Nanos;
 use terrace_io::sched::{Event, Sched, Ticket, Woken, Worker, WorkerHandle};
+use terrace_log::Urgency;
 
 const SPACE: SpaceId = SpaceId(20);
 const AT: usize = 100;

@@ -2,12 +2,12 @@ use crate::memory::frame::{ACCESSES_MAX, FrameNo};
 use crate::memory::pages::Pages;
 use crate::memory::pool::Access;
 use crate::page::{PAGE_SIZE, PageId, PageKind, SpaceId};
-use crate::redo::Urgency;
 use crate::testing::{MemoryBelow, MemoryLog, flush_all, pages, replay, world};
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use terrace_io::sched::Worker;
+use terrace_log::Urgency;
 
 const SPACE: SpaceId = SpaceId(20);
 const AT: usize = 100;

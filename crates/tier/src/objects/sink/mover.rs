@@ -23,13 +23,13 @@ use crate::objects::collect::Collector;
 use crate::objects::fence::Fence;
 use crate::objects::object::{Draft, Objects, PutError};
 use crate::page::{BLOCK_PAGES, BlockId, PAGE_SIZE, Tag};
-use crate::redo::Redo;
 use crate::volume::map::Map;
 use crate::volume::object_buffer::ObjectBuffer;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use terrace_io::sched::Sched;
 use terrace_io::store::{Bytes, StoreError};
+use terrace_log::Redo;
 
 /// Maximum number of consecutive keys that may be found taken.
 const KEYS: usize = 16;

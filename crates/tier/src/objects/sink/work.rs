@@ -11,13 +11,13 @@ use crate::limits::quota::{self, ByShare};
 use crate::objects::fence::FenceError;
 use crate::objects::object::Failure;
 use crate::page::BlockId;
-use crate::redo::LogError;
 use crate::volume::map::MapError;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use terrace_io::clock::Nanos;
 use terrace_io::sched::{Event, Step, Worker};
 use terrace_io::store::StoreError;
+use terrace_log::LogError;
 
 impl Sinker {
     /// Moves a block that the caller has put in flight.

@@ -25,7 +25,7 @@ use super::through::Writing;
 use crate::memory::pages::Freed;
 use crate::page::Glsn;
 use crate::planted;
-use crate::redo::Urgency;
+use terrace_log::Urgency;
 
 impl Flusher {
     /// Releases the images of pages freed by a mini-transaction whose range ended at `end`, except those that another thread

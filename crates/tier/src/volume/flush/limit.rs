@@ -15,13 +15,13 @@ use crate::limits::quota::Table;
 use crate::memory::frame::FrameNo;
 use crate::memory::pool::{dirty_limit, share};
 use crate::page::{Glsn, PAGE_SIZE, PageId, SpaceId};
-use crate::redo::LogError;
 use hashbrown::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use terrace_io::cancel::Cancel;
 use terrace_io::clock::Nanos;
 use terrace_io::observe;
+use terrace_log::LogError;
 
 /// Tokens arrive one by one, and one sync serves many pages: wait at least for this time's worth of tokens, in nanoseconds. Less
 /// than a bucket holds.

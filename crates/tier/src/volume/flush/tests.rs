@@ -7,7 +7,6 @@ use crate::memory::pages::Pages;
 use crate::memory::pool::{Access, share};
 use crate::page::{PAGE_HEADER, PageKind, PageRef, SpaceId, Tag};
 use crate::read::Path;
-use crate::redo::Urgency;
 use crate::testing::HeldLog;
 use crate::testing::odd_disk::OddDisk;
 use crate::volume::map::home::{self, Loading};
@@ -16,6 +15,7 @@ use parking_lot::Mutex;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 use terrace_io::disk::Disk;
+use terrace_log::Urgency;
 use terrace_sim::{SimDisk, SimWorld};
 
 mod forget;

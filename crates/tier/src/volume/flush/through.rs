@@ -12,12 +12,12 @@ use crate::address::Slot;
 use crate::memory::pool::{Access, DirtyCopy, Lookup};
 use crate::page::{self, Glsn, PAGE_SIZE, PageId, PageKind, PageRef, SpaceId, Tag};
 use crate::planted;
-use crate::redo::LogError;
 use hashbrown::HashMap;
 use std::sync::atomic::Ordering;
 use terrace_io::AlignedBuf;
 use terrace_io::cancel::Cancel;
 use terrace_io::clock::Nanos;
+use terrace_log::LogError;
 
 /// Pages of one write.
 const BATCH: usize = 64;

@@ -5,7 +5,7 @@ use super::image::Image;
 use super::slots::Slots;
 use super::{Inner, Map, MapError, MapPage};
 use crate::page::{self, BLOCK_PAGES, BlockId, Glsn, PAGE_SIZE, PageId, PageRef, SpaceId};
-use crate::redo::{self, Redo};
+use crate::redo;
 use hashbrown::HashMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use terrace_io::AlignedBuf;
 use terrace_io::disk::{Class, Disk, DiskError, File, Op};
 use terrace_io::lock::RwLock;
 use terrace_io::sched::Event;
+use terrace_log::Redo;
 
 /// The map's file on the volume.
 pub const FILE: &str = "map";
@@ -274,7 +275,7 @@ impl Map {
                 }
             }
             let newest = written.iter().map(|(_, _, lsn)| *lsn).max().unwrap_or(0);
-            if crate::planted::OWN_HORIZON_ONLY.on() {
+            if terrace_log::planted::OWN_HORIZON_ONLY.on() {
                 let ids: Vec<PageId> = part.iter().map(|n| PageId::new(SpaceId::MAP, *n)).collect();
                 self.redo.make_durable_own(&ids, newest)?;
             } else if !crate::planted::PAGE_BEFORE_LOG.on() {

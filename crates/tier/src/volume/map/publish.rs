@@ -6,9 +6,10 @@ use super::{Inner, Map, MapError, MapPage, group_of};
 use crate::address::{Home, Located, ObjectKey, ObjectShape, Slot};
 use crate::page::{BLOCK_PAGES, BlockId, PageId, PageKind, SpaceId, Tag};
 use crate::planted;
-use crate::redo::{LogError, LogRoom, LsnRange, PageMut, PageRedo, Urgency, record_bound};
+use crate::redo::PageMut;
 use hashbrown::HashMap;
 use std::collections::BTreeMap;
+use terrace_log::{LogError, LogRoom, LsnRange, PageRedo, Urgency, record_bound};
 
 /// Redo bytes of one page's new slot.
 const SLOT_REDO: u64 = 40;

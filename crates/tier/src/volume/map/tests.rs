@@ -184,7 +184,7 @@ fn an_object_whose_pages_were_all_freed_during_the_put_is_not_published() {
     let map = rig.load();
     let slots = map.take_up_to(2, 0);
     map.publish_slots(&[(page(A, 0), slots[0], 10), (page(A, 1), slots[1], 20)]).unwrap();
-    let mut room = map.room_to_clear(2, crate::redo::Urgency::Normal).unwrap();
+    let mut room = map.room_to_clear(2, terrace_log::Urgency::Normal).unwrap();
     map.clear(&mut room, &[(page(A, 0), None), (page(A, 1), None)]).unwrap(); // while the object is put
     let block = BlockId { space: A, block: 0 };
     let late = map.publish_object(block, &[(0, 10), (1, 20)], &shape(1, &[(0, 64), (1, 64)]));

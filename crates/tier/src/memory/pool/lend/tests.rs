@@ -4,10 +4,10 @@ use crate::memory::pages::Pages;
 use crate::memory::pool::tests::{id, resident, that_grow as pages};
 use crate::memory::pool::{Access, PoolLeft};
 use crate::page::PageKind;
-use crate::redo::Urgency;
 use crate::testing::{MemoryBelow, flush_all};
 use std::sync::atomic::AtomicBool;
 use terrace_io::sched::Worker as _;
+use terrace_log::Urgency;
 
 const AT: usize = 100;
 

@@ -3,11 +3,11 @@ use crate::memory::pages::Pages;
 use crate::memory::pool::Access;
 use crate::memory::pool::tests::{id, resident, that_grow as pages};
 use crate::page::{PAGE_SIZE, PageKind, SpaceId};
-use crate::redo::Urgency;
 use crate::testing::flush_all;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 use terrace_io::sched::Worker as _;
+use terrace_log::Urgency;
 
 const AT: usize = 100;
 

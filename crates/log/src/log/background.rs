@@ -6,10 +6,10 @@
 //! records is full; and they are durable within about a second.
 
 use super::Log;
+use crate::Redo;
 use std::sync::Arc;
 use terrace_io::clock::Nanos;
 use terrace_io::sched::{Event, Step, Worker};
-use terrace_tier::redo::Redo;
 
 /// After how long all is made durable unasked, in nanoseconds.
 const OLD: Nanos = 1_000_000_000;

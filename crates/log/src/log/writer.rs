@@ -11,18 +11,16 @@
 //! No lock is held over the I/O. A failed write or sync poisons the log: the horizon stays where it
 //! is for good, and nothing retries the sync.
 
-use super::block::{self, BLOCK, BlockHeader};
-use super::order::Order;
-use super::partition::{Ring, Taken};
 use super::{Log, LogCounters};
-use crate::planted;
+use crate::block::{self, BLOCK, BlockHeader};
+use crate::order::Order;
+use crate::partition::{Ring, Taken};
+use crate::{Glsn, LogError, Redo, planted};
 use std::sync::atomic::Ordering;
 use terrace_io::AlignedBuf;
 use terrace_io::clock::Nanos;
 use terrace_io::disk::{Class, DiskError, File, FileWrite, Op};
 use terrace_io::observe;
-use terrace_tier::page::Glsn;
-use terrace_tier::redo::{LogError, Redo};
 
 /// After how long a waiter looks again by itself, in nanoseconds.
 const PATIENCE: Nanos = 100_000_000;

@@ -2,9 +2,9 @@
 
 use super::rig::{self, Rig};
 use super::*;
+use crate::SpaceId;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
-use terrace_tier::page::SpaceId;
 
 const THREADS: u64 = 8;
 const COMMITS: u64 = 400;
@@ -13,7 +13,9 @@ const COMMITS: u64 = 400;
 fn commits_of_many_threads_are_durable_when_they_return() {
     for partitions in [1, 4] {
         let mut rig = Rig::new(partitions as u64, partitions, 256);
-        rig.world = terrace_tier::testing::world();
+        rig.world = terrace_io::real::world();
+        // Longer than a busy machine stops.
+        rig.room_wait_max = 600_000_000_000;
         let log = rig.open().log;
         let acked: Mutex<BTreeSet<Glsn>> = Mutex::default();
         let done = AtomicBool::new(false);
@@ -55,7 +57,7 @@ fn commits_of_many_threads_are_durable_when_they_return() {
         });
         let commits = THREADS * COMMITS;
         assert_eq!(log.counters.ranges.load(Ordering::Relaxed), commits);
-        let checkpoint = crate::superblock::Superblock::read(&*rig.disk).unwrap().checkpoint;
+        let checkpoint = rig.bounds().checkpoint;
         drop(log);
         rig.crash();
         let opened = rig.open();
@@ -71,7 +73,9 @@ fn commits_of_many_threads_are_durable_when_they_return() {
 fn what_many_threads_write_is_with_the_operating_system_when_they_return() {
     for partitions in [1, 4] {
         let mut rig = Rig::new(10 + partitions as u64, partitions, 4096);
-        rig.world = terrace_tier::testing::world();
+        rig.world = terrace_io::real::world();
+        // Longer than a busy machine stops.
+        rig.room_wait_max = 600_000_000_000;
         let log = rig.open().log;
         let before = rig.disk.syncs();
         let acked: Mutex<BTreeSet<Glsn>> = Mutex::default();

@@ -1,19 +1,18 @@
 //! The log alone: room, order, group commit, poison. What survives a crash is in `recovery/tests.rs`.
 
-mod former;
 mod handed;
 mod held;
 pub(crate) mod rig;
 mod threads;
 
-use super::block::{self, BLOCK, BlockHeader, PAYLOAD};
-use super::record::{self, Decoded, RecordHeader};
 use super::*;
+use crate::SpaceId;
+use crate::block::{self, BLOCK, BlockHeader, PAYLOAD};
+use crate::record::{self, Decoded, RecordHeader};
 use rig::Rig;
 use std::sync::atomic::Ordering;
 use terrace_io::random::Random;
 use terrace_sim::SimWorld;
-use terrace_tier::page::SpaceId;
 
 fn id(n: u64) -> PageId {
     PageId::new(SpaceId(16), n as u32)

@@ -16,25 +16,18 @@
 //!
 //! A failed write or sync **poisons** the log: nothing after it is acknowledged, nothing retries it.
 //!
-//! Lock: `order`, for memory work; the tier's stamp callback runs under it, so that whoever reads
+//! Lock: `order`, for memory work; the caller's stamp callback runs under it, so that whoever reads
 //! `appended` and then looks for dirty pages finds every page changed below it. I/O with no lock held.
 //!
-//! Not here: reading (`recovery`), how far back it must reach (`checkpoint`).
+//! Not here: reading (`recovery`), how far back it must reach (`terrace_engine`'s checkpoint).
 
 pub mod background;
-pub mod block;
-pub(crate) mod legacy_format;
-mod order;
-mod partition;
-pub mod record;
-mod space;
 mod writer;
 
-pub use order::partition_of;
-pub use partition::{Batch, PartitionStart};
-
-use order::Order;
-use space::Verdict;
+use crate::order::{Order, partition_of};
+use crate::partition::{PartitionStart, file_name};
+use crate::space::Verdict;
+use crate::{Glsn, LogError, LogRoom, LsnRange, PageId, PageRedo, Redo, Urgency, block, record_bound};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use terrace_io::AlignedBuf;
@@ -44,19 +37,12 @@ use terrace_io::disk::{Class, Disk, DiskError, File};
 use terrace_io::lock::{Mutex, Mutexes};
 use terrace_io::observe;
 use terrace_io::sched::Event;
-use terrace_tier::page::{Glsn, PageId};
-use terrace_tier::redo::{LogError, LogRoom, LsnRange, PageRedo, Redo, Urgency, record_bound};
 use writer::Until;
 
 /// The background writer writes when a fourth of what may wait does, so that others need not.
 const WRITE_AT: usize = 4;
 /// How long a reservation sleeps between looks, in nanoseconds.
 const PATIENCE: Nanos = 100_000_000;
-
-/// Name of a partition's file on the volume.
-pub fn file_name(partition: usize) -> String {
-    format!("log.{partition}")
-}
 
 #[derive(Default, Debug)]
 pub struct LogCounters {
@@ -325,7 +311,7 @@ impl Log {
 
     /// Whether half of the memory for records that wait to be written is taken: a caller that must not wait stops here, so that what undoes its
     /// change has room without writing the log itself.
-    pub(crate) fn is_behind(&self) -> bool {
+    pub fn is_behind(&self) -> bool {
         let behind = self.order.lock().waiting > self.waiting_max / 2;
         if behind {
             self.much_waits.notify();
@@ -454,7 +440,7 @@ impl Redo for Log {
     }
 
     fn make_durable_own(&self, pages: &[PageId], upto: Glsn) -> Result<(), LogError> {
-        if !terrace_tier::planted::OWN_HORIZON_ONLY.on() {
+        if !crate::planted::OWN_HORIZON_ONLY.on() {
             return self.make_durable(upto);
         }
         let own: Vec<usize> = pages.iter().map(|id| partition_of(*id, self.files.len())).collect();

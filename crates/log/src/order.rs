@@ -7,13 +7,13 @@
 //! between two ranges, as a checkpoint must. A partition with nothing to write
 //! holds nothing back; a hole in one holds everything behind it.
 
-use super::partition::{PartitionStart, Ring, Taken};
-use super::record::{self, RecordHeader};
-use super::space::LogSpace;
-use terrace_tier::page::{Glsn, PageId};
-use terrace_tier::redo::{LsnRange, PageRedo};
+use crate::partition::{PartitionStart, Ring, Taken};
+use crate::record::{self, RecordHeader};
+use crate::space::LogSpace;
+use crate::{Glsn, PageId};
+use crate::{LsnRange, PageRedo};
 
-pub(super) struct Order {
+pub(crate) struct Order {
     pub next: Glsn,
     pub rings: Vec<Ring>,
     pub room: LogSpace,

@@ -3,34 +3,35 @@
 //! A volume that was closed cleanly needs nothing of its log. It is opened: the new epoch's blocks come behind, and what the ring has of the
 //! former ones are no blocks. Any other is refused and left as it is: the build that wrote it can close it cleanly.
 
-use super::block::BLOCK;
-use crate::error::Error;
-use crate::superblock::{Superblock, VERSION_OF_LOG};
+use super::{LogBounds, ReplayError};
+use crate::block::BLOCK;
 use std::sync::Arc;
 use terrace_io::AlignedBuf;
 use terrace_io::disk::{Class, File};
 
 const MAGIC: [u8; 4] = *b"TLG1";
+/// The first format version of a volume whose log has these blocks and records.
+pub const VERSION_OF_LOG: u32 = 9;
 
 /// Refuses a log of a former format that is needed.
-pub fn refuse(superblock: &Superblock, files: &[Arc<dyn File>]) -> Result<(), Error> {
-    if superblock.version >= VERSION_OF_LOG {
+pub fn refuse(bounds: &LogBounds, files: &[Arc<dyn File>]) -> Result<(), ReplayError> {
+    if bounds.version >= VERSION_OF_LOG {
         return Ok(());
     }
-    let mut needed = !superblock.clean;
-    for (file, start) in files.iter().zip(&superblock.starts) {
+    let mut needed = !bounds.clean;
+    for (file, start) in files.iter().zip(&bounds.starts) {
         let mut block = AlignedBuf::zeroed(BLOCK);
-        file.read(Class::LogRead, start % superblock.log_blocks * BLOCK as u64, &mut block)?;
+        file.read(Class::LogRead, start % bounds.blocks * BLOCK as u64, &mut block)?;
         // An old copy of the superblock may say that it was closed cleanly.
         needed |= sequence(&block).is_some_and(|sequence| sequence >= *start);
     }
     if !needed {
         return Ok(());
     }
-    Err(Error::Invalid(format!(
+    Err(ReplayError::Legacy(format!(
         "the volume has format version {}, whose log this build does not read, and was not closed cleanly: start it once with \
          the build that wrote it, shut that down, and start this one",
-        superblock.version
+        bounds.version
     )))
 }
 

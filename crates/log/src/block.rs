@@ -18,8 +18,8 @@
 //! A write of the log begins with a new block and with a record. A block that holds acknowledged
 //! records is never written again: the rest of a write's last block stays empty.
 
-use super::record;
-use terrace_tier::page::Glsn;
+use crate::Glsn;
+use crate::record;
 
 pub const BLOCK: usize = 4096;
 const HEADER: usize = 56;

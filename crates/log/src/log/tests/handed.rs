@@ -79,7 +79,7 @@ fn append(log: &Arc<Log>, n: u64) -> LsnRange {
 #[test]
 fn an_error_of_write_back_is_not_told_to_the_sync_beside() {
     let mut rig = Rig::new(1, 1, 4096);
-    rig.world = terrace_tier::testing::world();
+    rig.world = terrace_io::real::world();
     let slow = SlowDisk::over(rig.disk.clone());
     let log = rig.open_on(slow.clone()).unwrap().log;
     let handed = append(&log, 1);

@@ -16,9 +16,9 @@
 //! A record has no checksum of its own: it is only ever read out of intact blocks of one epoch that
 //! follow each other.
 
+use crate::record_bound;
 use crate::varint::{self, NoNumber, Numbers};
-use terrace_tier::page::{Glsn, PageId, SpaceId};
-use terrace_tier::redo::record_bound;
+use crate::{Glsn, PageId, SpaceId};
 
 /// GLSNs that a record takes beside those of its ops: about what its header has in bytes.
 const HEAD: u64 = 8;

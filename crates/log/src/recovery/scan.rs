@@ -11,16 +11,15 @@
 //! that make no sense inside intact blocks; and, judged by `cut`, a horizon that some intact block
 //! attests. So [`Stream::finish`] also looks at the blocks behind the end, as far as one write reaches.
 
-use crate::error::Error;
-use crate::log::block::{self, BLOCK, BlockHeader};
-use crate::log::record::{self, Decoded, RecordHeader};
-use crate::log::{Batch, PartitionStart, file_name};
-use crate::superblock::Superblock;
+use super::{LogBounds, ReplayError, cut_of};
+use crate::block::{self, BLOCK, BlockHeader};
+use crate::partition::{Batch, PartitionStart, file_name};
+use crate::record::{self, Decoded, RecordHeader};
+use crate::{Glsn, planted};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use terrace_io::AlignedBuf;
 use terrace_io::disk::{Class, File};
-use terrace_tier::page::Glsn;
 
 /// Blocks read at a time.
 const READ_BLOCKS: u64 = 256;
@@ -102,7 +101,7 @@ impl Run {
 }
 
 pub struct Stream<'a> {
-    superblock: &'a Superblock,
+    bounds: &'a LogBounds,
     number: usize,
     reader: Reader,
     /// The next block to read.
@@ -117,12 +116,12 @@ pub struct Stream<'a> {
 }
 
 impl<'a> Stream<'a> {
-    pub fn new(superblock: &'a Superblock, number: usize, file: Arc<dyn File>) -> Stream<'a> {
+    pub fn new(bounds: &'a LogBounds, number: usize, file: Arc<dyn File>) -> Stream<'a> {
         Stream {
-            superblock,
+            bounds,
             number,
-            reader: Reader::new(superblock, number, file, READ_BLOCKS),
-            sequence: superblock.starts[number],
+            reader: Reader::new(bounds, number, file, READ_BLOCKS),
+            sequence: bounds.starts[number],
             epoch: 0,
             run: Run::default(),
             found: None,
@@ -133,7 +132,7 @@ impl<'a> Stream<'a> {
     }
 
     /// The next record that counts. None at the end.
-    pub fn peek(&mut self) -> Result<Option<RecordHeader>, Error> {
+    pub fn peek(&mut self) -> Result<Option<RecordHeader>, ReplayError> {
         while self.found.is_none() && !self.ended {
             let read = match self.run.is_as_said() {
                 true => record::decode(&self.run.bytes[self.run.at..], self.run.after),
@@ -171,8 +170,8 @@ impl<'a> Stream<'a> {
 
     fn counts(&self, header: &RecordHeader) -> bool {
         // What reaches past the cut was not acknowledged: a later epoch owns those positions.
-        let owned = header.end() <= self.superblock.cut_of(self.epoch) || crate::planted::EPOCH_IGNORED.on();
-        header.end() > self.superblock.checkpoint && owned
+        let owned = header.end() <= cut_of(&self.bounds.history, self.epoch) || planted::EPOCH_IGNORED.on();
+        header.end() > self.bounds.checkpoint && owned
     }
 
     /// The record begins in the newest batch or, if it goes on into it, in the one before.
@@ -183,12 +182,12 @@ impl<'a> Stream<'a> {
     }
 
     /// Reads one more block into the run, or ends.
-    fn next_block(&mut self) -> Result<(), Error> {
+    fn next_block(&mut self) -> Result<(), ReplayError> {
         if self.run.at >= 1 << 20 || self.run.at == self.run.bytes.len() {
             self.run.forget(self.run.at);
         }
         let sequence = self.sequence;
-        let in_lap = sequence - self.superblock.starts[self.number] < self.superblock.log_blocks;
+        let in_lap = sequence - self.bounds.starts[self.number] < self.bounds.blocks;
         let block = if in_lap { self.reader.block(sequence)? } else { None };
         // A block of an older epoch was left by a writer that was cut.
         let Some((header, payload)) = block.filter(|(header, _)| header.epoch >= self.epoch) else {
@@ -210,24 +209,24 @@ impl<'a> Stream<'a> {
         self.run.push(sequence, payload);
         let fresh = self.batches.last().is_none_or(|b| sequence - b.sequence >= BATCH_BLOCKS);
         if header.first.is_some() && fresh {
-            let end = self.batches.last().map_or(self.superblock.checkpoint, |b| b.end);
+            let end = self.batches.last().map_or(self.bounds.checkpoint, |b| b.end);
             self.batches.push(Batch { sequence, end });
         }
         Ok(())
     }
 
-    fn damage(&self, what: &str, sequence: u64) -> Error {
-        let place = sequence % self.superblock.log_blocks.max(1) * BLOCK as u64;
-        Error::Corrupt(format!("{} at {place}: block {sequence} {what}", file_name(self.number)))
+    fn damage(&self, what: &str, sequence: u64) -> ReplayError {
+        let place = sequence % self.bounds.blocks.max(1) * BLOCK as u64;
+        ReplayError::Corrupt(format!("{} at {place}: block {sequence} {what}", file_name(self.number)))
     }
 
     /// Reads to the end, whatever is left, and looks behind it.
-    pub fn finish(mut self) -> Result<End, Error> {
+    pub fn finish(mut self) -> Result<End, ReplayError> {
         while self.peek()?.is_some() {
             self.take();
         }
-        let start = self.superblock.starts[self.number];
-        let behind = (self.sequence + LOOK_AHEAD).min(start + self.superblock.log_blocks);
+        let start = self.bounds.starts[self.number];
+        let behind = (self.sequence + LOOK_AHEAD).min(start + self.bounds.blocks);
         let mut hole = None;
         for sequence in self.sequence + 1..behind {
             if let Some((header, _)) = self.reader.block(sequence)? {
@@ -257,13 +256,13 @@ pub struct Reader {
 
 impl Reader {
     /// `window`: blocks read at a time.
-    pub fn new(superblock: &Superblock, number: usize, file: Arc<dyn File>, window: u64) -> Reader {
+    pub fn new(bounds: &LogBounds, number: usize, file: Arc<dyn File>, window: u64) -> Reader {
         Reader {
             file,
             number,
-            blocks: superblock.log_blocks,
-            instance: superblock.instance as u64,
-            epoch_max: superblock.epoch,
+            blocks: bounds.blocks,
+            instance: bounds.instance,
+            epoch_max: bounds.epoch,
             buf: AlignedBuf::zeroed(window as usize * BLOCK),
             window,
             held: None,
@@ -271,7 +270,7 @@ impl Reader {
     }
 
     /// The intact block with this sequence; None if the ring has another there, or garbage.
-    pub fn block(&mut self, sequence: u64) -> Result<Option<(BlockHeader, &[u8])>, Error> {
+    pub fn block(&mut self, sequence: u64) -> Result<Option<(BlockHeader, &[u8])>, ReplayError> {
         let place = sequence % self.blocks;
         if !self.held.is_some_and(|(first, n)| (first..first + n).contains(&place)) {
             let n = self.window.min(self.blocks - place);
@@ -283,7 +282,7 @@ impl Reader {
         let from = (place - first) as usize * BLOCK;
         let Some((header, payload)) = block::decode(&self.buf[from..from + BLOCK]) else { return Ok(None) };
         if header.instance != self.instance || usize::from(header.partition) != self.number {
-            return Err(Error::Corrupt(format!(
+            return Err(ReplayError::Corrupt(format!(
                 "{} holds blocks of partition {} of instance {:016x}; this is partition {} of {:016x}",
                 file_name(self.number),
                 header.partition,
@@ -293,7 +292,7 @@ impl Reader {
             )));
         }
         if header.epoch > self.epoch_max || header.sequence > sequence {
-            return Err(Error::Corrupt(format!(
+            return Err(ReplayError::Corrupt(format!(
                 "{}: block {} of epoch {} is newer than the superblock (epoch {}, block {sequence} expected): \
                  the superblock is an old copy",
                 file_name(self.number),
@@ -306,7 +305,7 @@ impl Reader {
     }
 
     /// The `len` bytes of ops that stand at `place`; None if they are not there.
-    pub fn ops(&mut self, place: LogPosition, len: usize) -> Result<Option<Vec<u8>>, Error> {
+    pub fn ops(&mut self, place: LogPosition, len: usize) -> Result<Option<Vec<u8>>, ReplayError> {
         let mut ops = Vec::with_capacity(len);
         let (mut sequence, mut offset) = (place.sequence, place.offset as usize);
         while ops.len() < len {

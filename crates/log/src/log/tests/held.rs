@@ -2,11 +2,11 @@
 
 use super::rig::{self, Rig};
 use super::*;
+use crate::SpaceId;
 use parking_lot::Mutex;
 use std::sync::atomic::AtomicBool;
 use terrace_io::disk::{Class, FileWrite, Result};
 use terrace_sim::SimDisk;
-use terrace_tier::page::SpaceId;
 
 /// A disk on which the write of one file does not come to its end: when it is that file's turn, the test
 /// looks at the world, and then the power goes.

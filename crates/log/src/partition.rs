@@ -8,12 +8,12 @@
 //!
 //! All of it is memory work under the lock of `order`; `writer` does the I/O.
 
-use super::block::blocks_for;
-use super::record::{self, RecordHeader};
+use crate::Glsn;
+use crate::block::blocks_for;
 use crate::planted;
+use crate::record::{self, RecordHeader};
 use std::collections::VecDeque;
 use terrace_io::AlignedBuf;
-use terrace_tier::page::Glsn;
 
 /// Buffers of up to this many bytes are kept for the next write.
 const KEPT: usize = 1 << 20;
@@ -35,8 +35,13 @@ pub struct PartitionStart {
     pub next: u64,
 }
 
+/// Name of a partition's file on the volume.
+pub fn file_name(partition: usize) -> String {
+    format!("log.{partition}")
+}
+
 /// Records taken to be written.
-pub(super) struct Taken {
+pub(crate) struct Taken {
     pub records: Vec<u8>,
     /// What the write before formed its blocks in, if it was kept.
     pub image: Option<AlignedBuf>,
@@ -54,7 +59,7 @@ struct Mark {
     sequence: u64,
 }
 
-pub(super) struct Ring {
+pub(crate) struct Ring {
     blocks: u64,
     /// Records not yet taken.
     waiting: Vec<u8>,
@@ -249,7 +254,7 @@ impl Ring {
             self.next_sequence -= 1;
         }
         joined.extend_from_slice(&records);
-        let last = joined.len() - joined.len() % super::block::PAYLOAD;
+        let last = joined.len() - joined.len() % crate::block::PAYLOAD;
         let mut next = (begin, after);
         while next.0 < last {
             let (len, end) = record::pass(&joined, next.0, next.1);

@@ -6,14 +6,12 @@
 //! but it is held in memory.
 
 use super::scan::{LogPosition, Stream};
-use crate::error::Error;
-use crate::log::record::RecordHeader;
-use crate::log::{PartitionStart, legacy_format};
-use crate::planted;
-use crate::superblock::Superblock;
+use super::{LogBounds, ReplayError, legacy_format};
+use crate::partition::file_name;
+use crate::record::RecordHeader;
+use crate::{Glsn, PartitionStart, planted};
 use std::sync::Arc;
 use terrace_io::disk::File;
-use terrace_tier::page::Glsn;
 
 /// What the log holds above the checkpoint.
 #[derive(Debug)]
@@ -25,22 +23,22 @@ pub struct LogCut {
     pub records: u64,
 }
 
-/// Takes a record: its header, its ops, and where they stand in the log.
-pub type Each<'a> = dyn FnMut(&RecordHeader, &[u8], LogPosition) -> Result<(), Error> + 'a;
+/// Takes a record: its header, its ops, and where they stand in the log. Its error ends the replay.
+pub type Each<'a, E> = dyn FnMut(&RecordHeader, &[u8], LogPosition) -> Result<(), E> + 'a;
 
 /// A record's ops, and where they stand in the log.
 type HeldRecord = (RecordHeader, Vec<u8>, LogPosition);
 
 /// Reads the log from the superblock's checkpoint to its end; `each` gets the records in GLSN order.
-pub fn replay(
-    superblock: &Superblock,
+pub fn replay<E: From<ReplayError>>(
+    bounds: &LogBounds,
     files: &[Arc<dyn File>],
-    each: &mut Each<'_>,
-) -> Result<LogCut, Error> {
-    legacy_format::refuse(superblock, files)?;
+    each: &mut Each<'_, E>,
+) -> Result<LogCut, E> {
+    legacy_format::refuse(bounds, files)?;
     let mut streams: Vec<Stream<'_>> =
-        files.iter().enumerate().map(|(i, file)| Stream::new(superblock, i, file.clone())).collect();
-    let mut at = superblock.checkpoint;
+        files.iter().enumerate().map(|(i, file)| Stream::new(bounds, i, file.clone())).collect();
+    let mut at = bounds.checkpoint;
     let mut end = at;
     let mut records = 0;
     let mut held: Vec<HeldRecord> = Vec::new();
@@ -50,9 +48,8 @@ pub fn replay(
             .first()
             .map_or(header.own != header.first, |(h, ..)| h.end() != header.end() || h.first != header.first)
         {
-            return Err(Error::Corrupt(format!(
-                "the log's record at {at} does not belong to the one before"
-            )));
+            let what = format!("the log's record at {at} does not belong to the one before");
+            return Err(ReplayError::Corrupt(what).into());
         }
         at = header.own_end();
         if at < header.end() {
@@ -73,17 +70,17 @@ pub fn replay(
             end = header.end();
         }
     }
-    let starts = finish(superblock, streams, end)?;
+    let starts = finish(bounds, streams, end)?;
     Ok(LogCut { end, starts, records })
 }
 
 /// The stream whose next record begins at `at`.
-fn next<'s, 'a>(streams: &'s mut [Stream<'a>], at: Glsn) -> Result<Option<&'s mut Stream<'a>>, Error> {
+fn next<'s, 'a>(streams: &'s mut [Stream<'a>], at: Glsn) -> Result<Option<&'s mut Stream<'a>>, ReplayError> {
     for stream in streams {
         match stream.peek()? {
             Some(header) if header.own == at => return Ok(Some(stream)),
             Some(header) if header.own < at => {
-                return Err(Error::Corrupt(format!("the log has two records at {}", header.own)));
+                return Err(ReplayError::Corrupt(format!("the log has two records at {}", header.own)));
             }
             _ => {}
         }
@@ -93,24 +90,23 @@ fn next<'s, 'a>(streams: &'s mut [Stream<'a>], at: Glsn) -> Result<Option<&'s mu
 
 /// Where each partition goes on. An end below what was acknowledged is damage.
 fn finish(
-    superblock: &Superblock,
+    bounds: &LogBounds,
     streams: Vec<Stream<'_>>,
     end: Glsn,
-) -> Result<Vec<PartitionStart>, Error> {
-    let mut attested = superblock.attested;
+) -> Result<Vec<PartitionStart>, ReplayError> {
+    let mut attested = bounds.attested;
     let mut holes = Vec::new();
     let mut starts = Vec::new();
     for (partition, stream) in streams.into_iter().enumerate() {
         let found = stream.finish()?;
         attested = attested.max(found.attested);
-        holes
-            .extend(found.hole.map(|block| format!("block {block} of {}", crate::log::file_name(partition))));
+        holes.extend(found.hole.map(|block| format!("block {block} of {}", file_name(partition))));
         starts.push(found.start);
     }
     if end < attested && !planted::ATTESTED_IGNORED.on() {
         let suspects =
             if holes.is_empty() { String::new() } else { format!("; look at {}", holes.join(", ")) };
-        return Err(Error::Corrupt(format!(
+        return Err(ReplayError::Corrupt(format!(
             "the log ends at {end}, but everything up to {attested} was acknowledged: a part of it is damaged \
              or missing{suspects}"
         )));

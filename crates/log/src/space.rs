@@ -11,8 +11,8 @@
 //! and the checkpoint, which free space. So a rollback that fills the log cannot stop what would
 //! empty it.
 
-use super::block::blocks_for;
-use terrace_tier::redo::Urgency;
+use crate::Urgency;
+use crate::block::blocks_for;
 
 /// One block in this many is kept from new work.
 const KEPT_FROM_NEW: u64 = 6;
@@ -24,7 +24,7 @@ const CHECKPOINT_AT: u64 = 2;
 const NEEDED_AT: u64 = 75;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     Granted,
     /// Only a checkpoint helps.
     Wait,
@@ -32,7 +32,7 @@ pub(super) enum Verdict {
     Never,
 }
 
-pub(super) struct LogSpace {
+pub(crate) struct LogSpace {
     blocks: u64,
     reserved: u64,
 }

@@ -10,13 +10,13 @@ use crate::TableDef;
 use crate::config::{Bytes, Config};
 use crate::error::Error;
 use crate::offline::instance::OfflineInstance;
-use crate::superblock::{FILE, Superblock, VERSION, VERSION_OF_LOG};
+use crate::superblock::{FILE, Superblock, VERSION};
 use std::sync::Arc;
 use terrace_io::AlignedBuf;
 use terrace_io::disk::{Class, Disk};
+use terrace_log::block::BLOCK;
+use terrace_log::recovery::VERSION_OF_LOG;
 use terrace_sim::{SimDisk, SimWorld};
-
-use super::BLOCK;
 
 fn open(sim: &SimWorld, disk: &Arc<SimDisk>) -> Result<Arc<Engine>, Error> {
     let config =
@@ -65,7 +65,7 @@ fn rewrite(disk: &SimDisk, name: &str, change: impl Fn(&mut [u8])) {
 fn make_former(disk: &SimDisk) {
     rewrite(disk, FILE, |copy| copy[16] = VERSION_OF_LOG as u8 - 1);
     for partition in 0..2 {
-        rewrite(disk, &crate::log::file_name(partition), |block| block[4..8].copy_from_slice(b"TLG1"));
+        rewrite(disk, &terrace_log::file_name(partition), |block| block[4..8].copy_from_slice(b"TLG1"));
     }
 }
 
@@ -135,7 +135,7 @@ fn a_volume_that_was_not_closed_cleanly_is_refused_and_left_as_it_is() {
     // As it came, it has all rows.
     rewrite(&disk, FILE, |copy| copy[16] = VERSION as u8);
     for partition in 0..2 {
-        rewrite(&disk, &crate::log::file_name(partition), |block| block[4..8].copy_from_slice(b"TLG2"));
+        rewrite(&disk, &terrace_log::file_name(partition), |block| block[4..8].copy_from_slice(b"TLG2"));
     }
     assert_eq!(keys(&open(&sim, &disk).unwrap()), (0..100).collect::<Vec<_>>());
 }
