@@ -6,6 +6,10 @@ use clap::Args;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
+use terrace_kv::config::parse_bytes;
+use terrace_kv::storage::Storage;
+use terrace_kv::storage::engine::EngineStorage;
 
 #[derive(Args)]
 pub struct Kv {
@@ -17,6 +21,15 @@ pub struct Kv {
     /// The port to listen on
     #[arg(long)]
     port: Option<u16>,
+    /// The directory of the data: without it, data is kept in memory alone
+    #[arg(long)]
+    dir: Option<String>,
+    /// The object store for data that has cooled: s3://bucket/prefix, gs://…, az://… or a directory
+    #[arg(long, requires = "dir")]
+    object: Option<String>,
+    /// Memory of the storage tier, such as 1gb
+    #[arg(long, requires = "dir")]
+    memory: Option<String>,
 }
 
 pub fn run(options: &Kv) -> ExitCode {
@@ -46,17 +59,51 @@ fn serve(options: &Kv) -> Result<(), String> {
     if let Some(port) = options.port {
         set("port", &port.to_string())?;
     }
+    if let Some(dir) = &options.dir {
+        set("dir", dir)?;
+    }
+    if let Some(object) = &options.object {
+        set("object", object)?;
+    }
     for line in config.broken_promises() {
         eprintln!("warning: {line}");
     }
+    let storage = match config.text("dir") {
+        "" => None,
+        dir => Some(open_storage(dir, config.text("object"), options.memory.as_deref())?),
+    };
+    let kept = storage.as_ref().map_or("memory alone".to_owned(), |_| config.text("dir").to_owned());
     let addresses = addresses(config.text("bind"), config.number("port") as u16)?;
     let world = terrace_io::real::world();
-    let listening = terrace_kv::run::listen(world, config, &addresses)
-        .map_err(|error| format!("{addresses:?}: {error}"))?;
+    let listening = terrace_kv::run::listen(
+        world,
+        config,
+        &addresses,
+        storage.clone().map(|storage| storage as Arc<dyn Storage>),
+    )
+    .map_err(|error| format!("{addresses:?}: {error}"))?;
     for address in listening.addresses() {
-        eprintln!("terrace kv: ready to accept connections on {address}; data is kept in memory alone");
+        eprintln!("terrace kv: ready to accept connections on {address}; data is kept in {kept}");
     }
-    listening.run().map_err(|error| error.to_string())
+    listening.run().map_err(|error| error.to_string())?;
+    match storage {
+        Some(storage) => storage.db().sync().map_err(|error| error.to_string()),
+        None => Ok(()),
+    }
+}
+
+/// Opens the instance that keeps the data, or makes it.
+fn open_storage(dir: &str, object: &str, memory: Option<&str>) -> Result<Arc<EngineStorage>, String> {
+    let mut config = terrace::Config::new(dir);
+    if !object.is_empty() {
+        config = config.object(object);
+    }
+    if let Some(memory) = memory {
+        let bytes = parse_bytes(memory).and_then(|bytes| u64::try_from(bytes).ok());
+        config = config.memory(bytes.ok_or_else(|| format!("--memory {memory}: not a size"))?);
+    }
+    let db = terrace::Db::open_with(config).map_err(|error| format!("{dir}: {error}"))?;
+    EngineStorage::open(db).map_err(|error| format!("{dir}: {error}"))
 }
 
 /// The addresses of `bind`. One with `-` before it may be missing on this machine.

@@ -2,7 +2,8 @@
 
 use crate::keyspace::Key;
 use crate::resp::Reply;
-use std::collections::HashMap;
+use crate::tiering::queue::GroupId;
+use std::collections::{HashMap, VecDeque};
 
 pub type ClientId = u64;
 
@@ -45,6 +46,13 @@ pub struct Watched {
     pub was_there: bool,
 }
 
+/// A piece of output that is held back.
+pub struct Held {
+    /// The group of changes whose write it waits for; `None`: it only waits for the pieces before it.
+    group: Option<GroupId>,
+    bytes: Vec<u8>,
+}
+
 /// `CLIENT REPLY`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReplyMode {
@@ -73,6 +81,13 @@ pub struct Client {
     pub wants_to_block: Option<Block>,
     pub blocked: Option<Blocked>,
     pub denies_blocking: bool,
+    /// The command that waits for keys to be read from storage.
+    pub parked: Option<Vec<Vec<u8>>>,
+    /// Output that waits for storage, in order.
+    held: VecDeque<Held>,
+    pub held_bytes: usize,
+    /// How many values memory had lost when the client began to wait for a key.
+    pub losses_seen: u64,
     pub multi: Option<Multi>,
     pub watched: Vec<Watched>,
     /// Names by kind of subscription.
@@ -112,6 +127,10 @@ impl Client {
             wants_to_block: None,
             blocked: None,
             denies_blocking: false,
+            parked: None,
+            held: VecDeque::new(),
+            held_bytes: 0,
+            losses_seen: 0,
             multi: None,
             watched: Vec::new(),
             subscriptions: [const { Vec::new() }; 3],
@@ -122,6 +141,55 @@ impl Client {
             is_kept: false,
             is_untouching: false,
         }
+    }
+
+    /// Holds the output from `start` on until the group is stored; earlier output goes first. False if there is nothing to hold.
+    pub fn hold(&mut self, start: usize, group: GroupId) -> bool {
+        let bytes = self.reply.buffer.split_off(start.min(self.reply.buffer.len()));
+        if bytes.is_empty() {
+            return false;
+        }
+        let before = std::mem::take(&mut self.reply.buffer);
+        self.held_bytes += before.len() + bytes.len();
+        if !before.is_empty() {
+            self.held.push_back(Held { group: None, bytes: before });
+        }
+        self.held.push_back(Held { group: Some(group), bytes });
+        true
+    }
+
+    /// The group is stored, or its replies are an error.
+    pub fn release(&mut self, group: GroupId, error: Option<&str>) {
+        for held in self.held.iter_mut().filter(|held| held.group == Some(group)) {
+            held.group = None;
+            if let Some(error) = error {
+                let mut reply = Reply::new(self.reply.resp3);
+                reply.error(error);
+                self.held_bytes = self.held_bytes + reply.buffer.len() - held.bytes.len();
+                held.bytes = reply.buffer;
+            }
+        }
+    }
+
+    /// Leaves in the buffer what may be sent.
+    pub fn settle(&mut self) {
+        if self.held.is_empty() {
+            return;
+        }
+        let last = std::mem::take(&mut self.reply.buffer);
+        if !last.is_empty() {
+            self.held_bytes += last.len();
+            self.held.push_back(Held { group: None, bytes: last });
+        }
+        while self.held.front().is_some_and(|held| held.group.is_none()) {
+            let Some(held) = self.held.pop_front() else { return };
+            self.held_bytes -= held.bytes.len();
+            self.reply.buffer.extend_from_slice(&held.bytes);
+        }
+    }
+
+    pub fn holds_output(&self) -> bool {
+        !self.held.is_empty()
     }
 
     /// Subscriptions that the reply of a (un)subscription counts.

@@ -2,8 +2,8 @@
 //!
 //! A value is kept as `CONFIG GET` shows it. What is read for every command is kept parsed in [`Limits`].
 //!
-//! Some settings of Redis promise durability or a bound that this server does not keep yet ([`PROMISES`]). `CONFIG SET` refuses such a
-//! value; a configuration file that has one is taken, so that the file of an existing server works, and [`Config::broken_promises`] names it.
+//! Some settings of Redis promise durability, which needs a directory (`dir`), or a bound that this server does not keep yet ([`PROMISES`]). `CONFIG SET`
+//! refuses such a value; a configuration file that has one is taken, so that the file of an existing server works, and [`Config::broken_promises`] names it.
 
 use crate::resp::parse::{parse_i64, split_words};
 use crate::value::glob;
@@ -102,21 +102,23 @@ const ALIASES: &[(&str, &str)] = &[
     ("lua-time-limit", "busy-reply-threshold"),
 ];
 
-/// Settings whose promise is not kept: a name, the values that promise nothing, and what is missing.
+const NO_DIR: &str = "data is kept in memory alone without `dir`";
+
+/// Settings whose promise is not kept, or not without a directory: a name, the values that promise nothing, and what is missing.
 const PROMISES: &[(&str, &[&str], &str)] = &[
-    ("dir", &["", ".", "./"], "data is kept in memory alone"),
-    ("object", &[""], "data is kept in memory alone"),
-    ("appendonly", &["no"], "data is kept in memory alone"),
-    ("appendfsync", &["everysec", "no"], "data is kept in memory alone"),
-    ("save", &[""], "data is kept in memory alone"),
+    ("object", &[""], NO_DIR),
+    ("appendonly", &["no"], NO_DIR),
+    ("appendfsync", &["everysec", "no"], NO_DIR),
+    ("save", &[""], NO_DIR),
     ("maxmemory", &["0"], "memory is not bounded"),
     ("timeout", &["0"], "idle connections are not closed"),
 ];
 
 /// What is missing for a value of a setting to mean what it says.
-fn broken_promise(name: &str, value: &str) -> Option<&'static str> {
+fn broken_promise(name: &str, value: &str, is_durable: bool) -> Option<&'static str> {
     let (_, harmless, missing) = PROMISES.iter().find(|(known, ..)| *known == name)?;
-    (!harmless.contains(&value)).then_some(missing)
+    let is_kept = harmless.contains(&value) || (is_durable && *missing == NO_DIR);
+    (!is_kept).then_some(missing)
 }
 
 /// Settings that are read for every command or connection.
@@ -291,7 +293,7 @@ impl Config {
         for (at, value) in &changes {
             let name = PARAMETERS[*at].name;
             if *value != self.values[*at]
-                && let Some(missing) = broken_promise(name, value)
+                && let Some(missing) = broken_promise(name, value, self.is_durable())
             {
                 return Err(ConfigError::Invalid(name.to_owned(), format!("not supported yet: {missing}")));
             }
@@ -326,11 +328,16 @@ impl Config {
         Ok(true)
     }
 
+    /// Whether data is kept in a directory.
+    pub fn is_durable(&self) -> bool {
+        !self.text("dir").is_empty()
+    }
+
     /// Settings whose values promise what the server does not do, each with what is missing, for a warning at the start.
     pub fn broken_promises(&self) -> Vec<String> {
         let all = PARAMETERS.iter().zip(&self.values);
         all.filter_map(|(parameter, value)| {
-            let missing = broken_promise(parameter.name, value)?;
+            let missing = broken_promise(parameter.name, value, self.is_durable())?;
             Some(format!("{} {value:?} has no effect yet: {missing}", parameter.name))
         })
         .collect()
@@ -435,12 +442,16 @@ mod tests {
         for (name, value) in [("appendonly", "no"), ("save", ""), ("maxmemory", "0"), ("timeout", "0")] {
             set(name, value).unwrap();
         }
-        config.load_file("appendonly yes\nsave 60 1\nsave 300 1\ndir .\nmaxmemory 1gb\n").unwrap();
+        config.load_file("appendonly yes\nsave 60 1\nsave 300 1\nmaxmemory 1gb\n").unwrap();
         let named = config.broken_promises();
         assert_eq!(named.len(), 3, "{named:?}");
         for name in ["appendonly", "save", "maxmemory"] {
             assert!(named.iter().any(|line| line.starts_with(name)), "{named:?}");
         }
+        // With a directory, what promises durability is kept.
+        config.load_file("dir /srv/kv\n").unwrap();
+        assert_eq!(config.broken_promises().len(), 1, "{:?}", config.broken_promises());
+        config.set(&[("appendfsync".to_owned(), "always".to_owned())]).unwrap();
         // What is set already may be set again: clients restore what they have read.
         config.set(&[("appendonly".to_owned(), "yes".to_owned())]).unwrap();
     }

@@ -1,12 +1,23 @@
 //! From a request to its reply: looks the command up, checks that it may run, runs it, and passes on what it changed.
 //!
 //! Everything here runs under the lock of the core, one command after another.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `reads` | fetching the keys of commands from storage, parked clients |
+//! | `writes` | groups of changes, their writes, the replies that wait for them |
+//! | `scan` | walks over the keys that storage and memory have |
+
+mod reads;
+mod scan;
+mod writes;
 
 use crate::client::{Blocked, Client, ClientId, ReplyMode};
 use crate::command::table::{Found, table};
-use crate::command::{Arg, CommandError, Ctx, Flags, args};
+use crate::command::{Arg, CommandError, Ctx, Flags, args, stored_keys};
 use crate::keyspace::Change;
 use crate::server::Core;
+use reads::Prepared;
 
 /// Commands that a subscriber of RESP2 may send.
 const SUBSCRIBER_COMMANDS: &[&str] = &[
@@ -36,7 +47,23 @@ impl Core {
         }
         client.last_command_ms = self.dbs.all[0].now_ms;
         let skips = client.reply_mode == ReplyMode::SkipNext;
-        match find(args).and_then(|found| self.admit(client, found, args)) {
+        let start = client.reply.buffer.len();
+        let mut admitted = find(args).and_then(|found| self.admit(client, found, args));
+        if let Ok(Admitted::Runs(found)) = admitted {
+            match self.prepare(client, found, args) {
+                Prepared::Ready => {}
+                Prepared::Parked => return,
+                Prepared::Refused(error) => {
+                    // A transaction whose keys cannot be read ends.
+                    if found.row.name == "exec" {
+                        client.multi = None;
+                        self.server.unwatch(client);
+                    }
+                    admitted = Err(error);
+                }
+            }
+        }
+        match admitted {
             Err(error) => {
                 if let Some(multi) = &mut client.multi {
                     multi.is_refused = true;
@@ -60,6 +87,7 @@ impl Core {
             self.block(client, args);
         }
         self.pass_on_changes(Some(client));
+        self.finish(Some(client), start);
     }
 
     /// Whether a command may run now: authenticated, allowed where the client is, or queued for EXEC.
@@ -83,6 +111,12 @@ impl Core {
                 "Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
             );
             return refused(self, CommandError::err(text));
+        }
+        let queues = client.multi.is_some() && !UNQUEUED_COMMANDS.contains(&row.name);
+        if self.server.tier.is_some()
+            && let Some(error) = stored_keys::refusal(found, args, queues)
+        {
+            return refused(self, error);
         }
         let Some(multi) = &mut client.multi else { return Ok(Admitted::Runs(found)) };
         if UNQUEUED_COMMANDS.contains(&row.name) {
@@ -120,6 +154,7 @@ impl Core {
         let args = block.args.unwrap_or_else(|| args.iter().map(|arg| arg.to_vec()).collect());
         client.blocked =
             Some(Blocked { db: client.db, keys: block.keys, deadline_ms: block.deadline_ms, args });
+        client.losses_seen = self.server.tier.as_ref().map_or(0, |tier| tier.losses());
         self.dbs.record_changes(true);
     }
 
@@ -152,8 +187,10 @@ impl Core {
         }
         while let Some((db, list)) = self.take_changes() {
             for change in &list {
+                self.note_changed(db, &change.key);
                 self.server.touch_watched(db, &change.key);
-                if self.server.config.limits.notices != 0 {
+                // Changes without a name are those that no notice tells of.
+                if self.server.config.limits.notices != 0 && !change.event.is_empty() {
                     let current = current.as_deref_mut().map(|client| (client.id, &mut client.reply));
                     self.server.publish_notice(current, db, change);
                 }
@@ -166,8 +203,14 @@ impl Core {
 
     fn take_changes(&mut self) -> Option<(u16, Vec<Change>)> {
         let db = self.dbs.all.iter_mut().find(|db| !db.changes.is_empty())?;
-        db.changes.all = false;
-        Some((db.index, std::mem::take(&mut db.changes.list)))
+        let index = db.index;
+        let list = std::mem::take(&mut db.changes.list);
+        let expired = std::mem::take(&mut db.changes.expired);
+        if std::mem::take(&mut db.changes.all) {
+            self.note_emptied(index);
+        }
+        self.note_expired(index, expired);
+        Some((index, list))
     }
 
     /// Runs the commands of clients that wait for a key, in the order in which they came, as long as one finds something.
@@ -181,15 +224,24 @@ impl Core {
                 continue;
             };
             let args: Vec<&[u8]> = blocked.args.iter().map(Vec::as_slice).collect();
+            let start = client.reply.buffer.len();
+            let is_known = find(&args).map_or(true, |found| self.note_served(&client, found, &args));
             let mut reply = std::mem::take(&mut client.reply);
-            if let Ok(found) = find(&args) {
-                self.run(&mut client, &mut reply, found, &args, true);
+            match find(&args) {
+                Ok(_) if !is_known => {
+                    reply.error("UNBLOCKED a key of the command has left memory, as a write failed")
+                }
+                Ok(found) => self.run(&mut client, &mut reply, found, &args, true),
+                Err(_) => {}
             }
             client.reply = reply;
             client.blocked = Some(blocked);
             if client.wants_to_block.take().is_none() {
                 self.server.unblock(&mut client);
                 self.server.clients.touched.push(id);
+                if let Some(tier) = &mut self.server.tier {
+                    tier.served.push((id, start));
+                }
             }
             self.server.clients.put_back(client);
         }
@@ -292,5 +344,8 @@ impl Core {
         self.server.unblock(client);
         self.server.unwatch(client);
         self.server.unsubscribe_all(client);
+        if let Some(tier) = &mut self.server.tier {
+            tier.forget(client.id);
+        }
     }
 }

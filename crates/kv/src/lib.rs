@@ -12,12 +12,14 @@
 //! | `keyspace` | databases, dictionary, expiry |
 //! | `pubsub` | channels and their subscribers |
 //! | `storage` | where values live that are not in memory: the trait and its adapters |
+//! | `attached` | the storage tier attached to the databases |
 //! | `tiering` | what moves between memory and storage, and when |
 //! | `client`, `server` | what commands know of clients and of the server |
 
 #![deny(clippy::disallowed_methods)]
 #![deny(unsafe_op_in_unsafe_fn)]
 
+pub mod attached;
 pub mod client;
 pub mod command;
 pub mod config;

@@ -1,9 +1,11 @@
 //! Starting a server.
 
+use crate::attached::Tier;
 use crate::config::Config;
 use crate::keyspace::Databases;
 use crate::net::event_loop::EventLoop;
 use crate::server::{Core, Server};
+use crate::storage::Storage;
 use parking_lot::Mutex;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,14 +17,23 @@ pub struct Listening {
     event_loop: EventLoop,
 }
 
-/// Opens the listeners.
-pub fn listen(world: World, config: Config, addresses: &[SocketAddr]) -> std::io::Result<Listening> {
+/// Opens the listeners of a server whose data is in memory alone, or with a storage tier is durable.
+pub fn listen(
+    world: World,
+    config: Config,
+    addresses: &[SocketAddr],
+    storage: Option<Arc<dyn Storage>>,
+) -> std::io::Result<Listening> {
     let seed = (world.random.next_u64(), world.random.next_u64());
     let mut dbs = Databases::new(config.number("databases") as u16, seed);
     dbs.set_now(world.clock.unix_ms() as i64);
     let mut server = Server::new(world.clone(), crate::command::table::table().all.len());
     server.config = config;
     server.apply_config();
+    if let Some(storage) = storage {
+        dbs.all.iter_mut().for_each(|db| db.has_storage = true);
+        server.tier = Some(Box::new(Tier::new(storage, dbs.all.len() as u16)));
+    }
     dbs.record_changes(server.follows_changes());
     let core = Arc::new(Mutex::new(Core { dbs, server }));
     let event_loop = EventLoop::new(world, core.clone(), addresses)?;

@@ -49,6 +49,8 @@ pub struct Server {
     pub config: Config,
     pub slow: SlowLog,
     pub latency: crate::slowlog::latency::Latency,
+    /// The storage tier, if data is durable.
+    pub tier: Option<Box<crate::attached::Tier>>,
     /// Ends the server: set by `SHUTDOWN` and by signals.
     pub is_stopping: bool,
 }
@@ -72,6 +74,7 @@ impl Server {
             config: Config::default(),
             slow: SlowLog::default(),
             latency: crate::slowlog::latency::Latency::default(),
+            tier: None,
             is_stopping: false,
         };
         server.apply_config();
@@ -117,7 +120,10 @@ impl Server {
 
     /// Whether anyone follows the changes of keys.
     pub fn follows_changes(&self) -> bool {
-        !self.waiting.is_empty() || !self.watching.is_empty() || self.config.limits.notices != 0
+        self.tier.is_some()
+            || !self.waiting.is_empty()
+            || !self.watching.is_empty()
+            || self.config.limits.notices != 0
     }
 
     /// Forgets the keys that a client watches.

@@ -117,6 +117,23 @@ fn info(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
         line!("pubsub_patterns:{}", server.channels.len(crate::pubsub::Kind::Pattern));
         line!("total_error_replies:{}", server.stats.errors);
     }
+    if wanted("tiering")
+        && let Some(tier) = &server.tier
+    {
+        begin(&mut out, "Tiering");
+        line!("tiering_storage:{}", tier.storage.name());
+        line!("tiering_mode:write-through");
+        line!("tiering_keys_known:{}", tier.counters.resident);
+        line!("tiering_keys_fetched:{}", tier.counters.fetched);
+        line!("tiering_keys_absent:{}", tier.counters.absent);
+        line!("tiering_keys_wanted:{}", tier.wanted());
+        line!("tiering_groups:{}", tier.counters.groups);
+        line!("tiering_groups_failed:{}", tier.counters.failed_groups);
+        line!("tiering_writes:{}", tier.counters.writes);
+        line!("tiering_rows:{}", tier.counters.rows);
+        line!("tiering_waiting_keys:{}", tier.queue.waiting_keys());
+        line!("tiering_waiting_bytes:{}", tier.queue.waiting_bytes());
+    }
     if wanted("replication") {
         begin(&mut out, "Replication");
         line!("role:master");
@@ -145,11 +162,15 @@ fn info(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
     }
     if wanted("keyspace") {
         begin(&mut out, "Keyspace");
-        for db in ctx.dbs.all.iter().filter(|db| !db.is_empty()) {
+        let keys = |db: &crate::keyspace::Keyspace| match &server.tier {
+            Some(tier) => tier.count(db.index),
+            None => db.len() as u64,
+        };
+        for db in ctx.dbs.all.iter().filter(|db| keys(db) > 0) {
             line!(
                 "db{}:keys={},expires={},avg_ttl={}",
                 db.index,
-                db.len(),
+                keys(db),
                 db.expiring(),
                 db.average_ttl_ms()
             );

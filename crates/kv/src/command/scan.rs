@@ -2,6 +2,7 @@
 
 use super::server::database;
 use super::table::{Access, Acl, Flags, Group, Keys, Row, flags};
+use super::walk::walked;
 use super::{Arg, CommandError, Ctx, Done, args, help};
 use crate::keyspace::{Class, Key};
 use crate::value::glob;
@@ -143,6 +144,16 @@ fn scan(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
         }
     }
     let matches = filter(pattern);
+    if let Some(walked) = walked(ctx) {
+        let is_wanted =
+            |(name, of): &&(Box<[u8]>, &str)| matches(name) && kind.is_none_or(|kind| args::is(kind, of));
+        let found: Vec<_> = walked.keys.iter().filter(is_wanted).collect();
+        ctx.reply.array(2);
+        ctx.reply.bulk(walked.cursor.to_string().as_bytes());
+        ctx.reply.array(found.len());
+        found.iter().for_each(|(name, _)| ctx.reply.bulk(name));
+        return Ok(());
+    }
     let (db, reply) = ctx.split();
     let mut found: Vec<Key> = Vec::new();
     let mut visited = 0;
@@ -171,6 +182,12 @@ fn scan(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
 
 fn keys(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
     let matches = filter(Some(args[1]));
+    if let Some(walked) = walked(ctx) {
+        let found: Vec<_> = walked.keys.iter().filter(|(name, _)| matches(name)).collect();
+        ctx.reply.array(found.len());
+        found.iter().for_each(|(name, _)| ctx.reply.bulk(name));
+        return Ok(());
+    }
     let (db, reply) = ctx.split();
     let now_ms = db.now_ms;
     let mut found: Vec<Key> = Vec::new();
@@ -187,6 +204,11 @@ fn keys(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
 }
 
 fn randomkey(ctx: &mut Ctx<'_>, _: &[Arg<'_>]) -> Done {
+    if let Some((name, _)) = walked(ctx).and_then(|walked| walked.keys.into_iter().next()) {
+        ctx.reply.bulk(&name);
+        return Ok(());
+    }
+    // What memory alone has.
     let (db, reply) = ctx.split();
     reply.bulk_or_null(db.random_key().as_deref());
     Ok(())

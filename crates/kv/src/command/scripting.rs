@@ -1,7 +1,7 @@
 //! EVAL and SCRIPT.
 
 use super::table::{Access, Flags, Group, Keys, Row, flags, table};
-use super::{Arg, CommandError, Ctx, Done, args};
+use super::{Arg, CommandError, Ctx, Done, args, stored_keys};
 use crate::resp::Reply;
 use crate::script::{Failure, Invocation};
 
@@ -77,6 +77,9 @@ const SUBCOMMANDS: &[Row] = &[
 ];
 
 const NO_SCRIPT: CommandError = CommandError::of("NOSCRIPT No matching script. Please use EVAL.");
+const NOT_IN_MEMORY: CommandError = CommandError::of(
+    "ERR Script attempted to access a key that it did not declare and that is not in memory",
+);
 
 fn container(_ctx: &mut Ctx<'_>, _args: &[Arg<'_>]) -> Done {
     Err(CommandError::Syntax)
@@ -133,6 +136,15 @@ fn call(ctx: &mut Ctx<'_>, args: &[Arg<'_>], read_only: bool) -> Result<bool, Co
     }
     if found.row.flags.contains(Flags::NOSCRIPT) {
         return Err(CommandError::of("ERR This Redis command is not allowed from script"));
+    }
+    if ctx.server.tier.is_some() {
+        if let Some(error) = stored_keys::refusal(found, args, true) {
+            return Err(error);
+        }
+        let named = stored_keys::of_command(ctx.client, found, args);
+        if let Some(tier) = &mut ctx.server.tier {
+            tier.note_nested(ctx.dbs, &named).map_err(|_| NOT_IN_MEMORY)?;
+        }
     }
     let writes = found.row.flags.contains(Flags::WRITE);
     if writes && read_only {

@@ -106,8 +106,12 @@ pub fn database(ctx: &Ctx<'_>, arg: Arg<'_>, not_a_number: &'static str) -> Resu
 }
 
 fn dbsize(ctx: &mut Ctx<'_>, _: &[Arg<'_>]) -> Done {
-    let (db, reply) = ctx.split();
-    reply.int(db.len() as i64);
+    let index = ctx.client.db;
+    let len = match &ctx.server.tier {
+        Some(tier) => tier.count(index),
+        None => ctx.db().len() as u64,
+    };
+    ctx.reply.int(len as i64);
     Ok(())
 }
 

@@ -36,6 +36,8 @@ pub struct Changes {
     pub list: Vec<Change>,
     /// All keys were deleted or exchanged with another database's: everything of the database counts as changed.
     pub all: bool,
+    /// Keys that were deleted as they had expired, with their times.
+    pub expired: Vec<(Key, i64)>,
     pub is_recording: bool,
     pub count: u64,
 }

@@ -24,6 +24,8 @@ pub struct Keyspace {
     pub expired: u64,
     /// Whether reads leave no trace: `CLIENT NO-TOUCH`, `OBJECT`.
     pub is_touching: bool,
+    /// Whether storage has keys that are not here.
+    pub has_storage: bool,
     dictionary: Dictionary,
     expiries: Expiries,
     seed: (u64, u64),
@@ -40,6 +42,7 @@ impl Keyspace {
             misses: 0,
             expired: 0,
             is_touching: true,
+            has_storage: false,
             dictionary: Dictionary::new(),
             expiries: Expiries::default(),
             seed,
@@ -63,8 +66,14 @@ impl Keyspace {
     }
 
     fn expire(&mut self, place: Place) {
+        let at_ms = self.expiries.at_ms(self.dictionary.at(place).expiry);
         if let Some(entry) = self.take(place) {
             self.expired += 1;
+            if self.has_storage
+                && let Some(at_ms) = at_ms
+            {
+                self.changes.expired.push((entry.key.clone(), at_ms));
+            }
             self.changes.record(&entry.key, Class::Expired, "expired");
         }
     }
@@ -100,6 +109,25 @@ impl Keyspace {
         let entry = self.dictionary.at(self.dictionary.find(self.hash(key), key)?);
         let at_ms = self.expiries.at_ms(entry.expiry);
         at_ms.is_none_or(|at_ms| at_ms > self.now_ms).then_some(&entry.value)
+    }
+
+    /// The value of a key and when it expires, also if it has expired.
+    pub fn resident(&self, key: &[u8]) -> Option<(&Value, Option<i64>)> {
+        let entry = self.dictionary.at(self.dictionary.find(self.hash(key), key)?);
+        Some((&entry.value, self.expiries.at_ms(entry.expiry)))
+    }
+
+    /// Puts a key that is not here into memory, as storage has it: no change.
+    pub fn load(&mut self, key: &[u8], value: Value, at_ms: Option<i64>) {
+        self.insert_keeping_expiry(key, value);
+        self.set_expiry(key, at_ms);
+    }
+
+    /// Takes a key out of memory, which is no change either.
+    pub fn forget(&mut self, key: &[u8]) {
+        if let Some(place) = self.dictionary.find(self.hash(key), key) {
+            self.take(place);
+        }
     }
 
     /// The entry of a key, without a trace of the look-up.
@@ -215,7 +243,7 @@ impl Keyspace {
     /// Deletes all keys and returns the old contents, to be dropped by the caller when it has time.
     pub fn clear(&mut self) -> Contents {
         self.changes.count += self.len() as u64;
-        if !self.is_empty() {
+        if !self.is_empty() || self.has_storage {
             self.changes.all = true;
         }
         self.swap_contents(Contents { dictionary: Dictionary::new(), expiries: Expiries::default() })

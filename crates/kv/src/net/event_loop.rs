@@ -7,6 +7,7 @@
 //! Sockets are registered edge-triggered: a connection whose read filled its buffer is read again in the next turn without an event.
 
 use super::connection::{Connection, Flow};
+use crate::attached::Mailbox;
 use crate::client::Client;
 use crate::config::Limits;
 use crate::resp::parse::ParseLimits;
@@ -31,6 +32,10 @@ const UNSENT_BYTES_MAX: usize = 64 << 20;
 const SUBSCRIBER_BYTES_MAX: usize = 32 << 20;
 /// Rounds of the sweep for expired keys in a tick: bounds its time to about a quarter of it.
 const SWEEP_ROUNDS: usize = 64;
+/// Output that waits for storage at which a client's commands are no longer executed.
+const HELD_BYTES_MAX: usize = 16 << 20;
+/// How long the end of the server waits for storage.
+const DRAIN_MS_MAX: u64 = 30_000;
 
 pub struct EventLoop {
     world: World,
@@ -42,6 +47,8 @@ pub struct EventLoop {
     /// Connections to read without an event.
     again: Vec<usize>,
     last_tick_ms: u64,
+    /// Where storage leaves its results, if there is a storage tier.
+    mailbox: Option<Arc<Mailbox>>,
     /// Settings as the last turn saw them.
     limits: Limits,
 }
@@ -62,6 +69,10 @@ impl EventLoop {
         }
         let last_tick_ms = world.clock.unix_ms();
         let limits = core.lock().server.config.limits;
+        let mailbox = core.lock().server.tier.as_ref().map(|tier| tier.mailbox.clone());
+        if let Some(mailbox) = &mailbox {
+            mailbox.set_waker(mio::Waker::new(poll.registry(), Token(WAKER))?);
+        }
         Ok(EventLoop {
             world,
             core,
@@ -71,6 +82,7 @@ impl EventLoop {
             free: Vec::new(),
             again: Vec::new(),
             last_tick_ms,
+            mailbox,
             limits,
         })
     }
@@ -78,11 +90,6 @@ impl EventLoop {
     /// Where it listens, with the ports that were chosen.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect()
-    }
-
-    /// Wakes the loop from another thread.
-    pub fn waker(&self) -> std::io::Result<mio::Waker> {
-        mio::Waker::new(self.poll.registry(), Token(WAKER))
     }
 
     /// Runs until the server stops.
@@ -118,6 +125,7 @@ impl EventLoop {
                 self.accept();
             }
             if !self.turn(&mut ready) {
+                self.drain();
                 return Ok(());
             }
         }
@@ -213,7 +221,7 @@ impl EventLoop {
         let mut output_bytes = 0;
         let now_ms = self.world.clock.unix_ms();
         let ticks = now_ms.saturating_sub(self.last_tick_ms) >= TICK_MS;
-        if ready.is_empty() && !ticks {
+        if ready.is_empty() && !ticks && !self.has_mail() {
             return true;
         }
         let core = self.core.clone();
@@ -221,6 +229,7 @@ impl EventLoop {
         core.dbs.set_now(now_ms as i64);
         core.server.stats.input_bytes += input_bytes;
         self.limits = core.server.config.limits;
+        core.take_events();
         for &token in ready.iter() {
             self.execute(&mut core, token);
         }
@@ -228,7 +237,7 @@ impl EventLoop {
             self.last_tick_ms = now_ms;
             tick(&mut core);
         }
-        self.collect_touched(&mut core, ready);
+        self.settle(&mut core, ready);
         let goes_on = !core.server.is_stopping;
         drop(core);
 
@@ -249,7 +258,11 @@ impl EventLoop {
             connection.closes = true;
             return;
         };
-        while client.blocked.is_none() && !client.closes {
+        while client.blocked.is_none()
+            && client.parked.is_none()
+            && !client.closes
+            && client.held_bytes < HELD_BYTES_MAX
+        {
             let mut args = SmallVec::new();
             if connection.requests.next(&mut args) {
                 core.execute(&mut client, &args);
@@ -264,6 +277,7 @@ impl EventLoop {
         if let Some(fault) = &connection.fault
             && !connection.requests.has_next()
             && client.blocked.is_none()
+            && client.parked.is_none()
             && !client.closes
         {
             client.reply.error(&format!("ERR {}", fault.0));
@@ -273,14 +287,60 @@ impl EventLoop {
             bulk_bytes_max: i64::try_from(self.limits.bulk_bytes_max).unwrap_or(i64::MAX),
             authenticated: core.server.is_authenticated(&client),
         };
-        connection.is_blocked = client.blocked.is_some();
+        connection.is_blocked =
+            client.blocked.is_some() || client.parked.is_some() || client.held_bytes >= HELD_BYTES_MAX;
+        client.settle();
         connection.take_output(&mut client.reply.buffer);
         let lags = client.subscribed_at_all() && connection.unsent_bytes() > SUBSCRIBER_BYTES_MAX;
-        connection.closes |= client.closes || lags;
+        connection.closes |= (client.closes && !client.holds_output()) || lags;
         if lags {
             connection.drop_output();
         }
         core.server.clients.put_back(client);
+    }
+
+    /// Carries on what waited and writes what was changed, until nothing is left to do at once.
+    fn settle(&mut self, core: &mut Core, ready: &mut Vec<usize>) {
+        loop {
+            self.collect_touched(core, ready);
+            core.begin_reads();
+            core.write_changes();
+            let resumed = core.resume_parked();
+            if !resumed && core.server.clients.touched.is_empty() {
+                return;
+            }
+        }
+    }
+
+    fn has_mail(&self) -> bool {
+        self.mailbox.as_ref().is_some_and(|mailbox| !mailbox.is_empty())
+    }
+
+    /// Stores what was changed before the server ends.
+    fn drain(&mut self) {
+        let started_ms = self.world.clock.unix_ms();
+        let mut events = Events::with_capacity(16);
+        let core = self.core.clone();
+        loop {
+            let mut ready = Vec::new();
+            {
+                let mut core = core.lock();
+                core.take_events();
+                core.write_changes();
+                self.collect_touched(&mut core, &mut ready);
+                core.write_changes();
+                let is_drained = core.server.tier.as_ref().is_none_or(|tier| tier.is_drained());
+                let waited_ms = self.world.clock.unix_ms().saturating_sub(started_ms);
+                if is_drained || waited_ms > DRAIN_MS_MAX {
+                    drop(core);
+                    ready.into_iter().for_each(|token| _ = self.write(token));
+                    return;
+                }
+            }
+            ready.into_iter().for_each(|token| _ = self.write(token));
+            // A failure is a wait that ends early.
+            let _ = self.poll.poll(&mut events, Some(Duration::from_millis(TICK_MS)));
+        }
     }
 
     /// Adds the connections whose clients got output from others' commands, and executes what they sent meanwhile.
@@ -348,4 +408,7 @@ fn tick(core: &mut Core) {
         }
     }
     core.pass_on_changes(None);
+    core.finish(None, 0);
+    let now_ms = core.dbs.all[0].now_ms.max(0) as u64;
+    core.ask_expired(now_ms);
 }

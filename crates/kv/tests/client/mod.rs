@@ -1,6 +1,8 @@
 //! A server in a thread, and a client that speaks the protocol.
 #![allow(dead_code, reason = "each test file uses a part")]
 
+pub mod durable;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -9,6 +11,7 @@ pub struct Server {
     pub address: SocketAddr,
     pub core: std::sync::Arc<parking_lot::Mutex<terrace_kv::server::Core>>,
     thread: Option<std::thread::JoinHandle<()>>,
+    _dir: Option<tempfile::TempDir>,
     stop: Box<dyn Fn() + Send>,
 }
 
@@ -19,15 +22,23 @@ impl Server {
 
     pub fn start_with(prepare: impl FnOnce(&mut terrace_kv::server::Core)) -> Server {
         let any = "127.0.0.1:0".parse().unwrap();
+        // The same tests with a storage tier: what cannot be done with one differs.
+        let dir = std::env::var_os("TERRACE_KV_TEST_STORAGE").map(|_| tempfile::tempdir().unwrap());
+        let storage = dir.as_ref().map(|dir| {
+            let config = terrace::Config::new(dir.path()).log(8 << 20).memory(16 << 20);
+            let db = terrace::Db::open_with(config).unwrap();
+            terrace_kv::storage::engine::EngineStorage::open(db).unwrap()
+                as std::sync::Arc<dyn terrace_kv::storage::Storage>
+        });
         let listening =
-            terrace_kv::run::listen(terrace_io::real::world(), Default::default(), &[any]).unwrap();
+            terrace_kv::run::listen(terrace_io::real::world(), Default::default(), &[any], storage).unwrap();
         let address = listening.addresses()[0];
         prepare(&mut listening.core.lock());
         let core = listening.core.clone();
         let stopped = core.clone();
         let stop = Box::new(move || stopped.lock().server.is_stopping = true);
         let thread = std::thread::spawn(move || listening.run().unwrap());
-        Server { address, core, thread: Some(thread), stop }
+        Server { address, core, thread: Some(thread), stop, _dir: dir }
     }
 
     pub fn connect(&self) -> Client {
@@ -97,6 +108,26 @@ pub struct Client {
 }
 
 impl Client {
+    pub fn of(stream: TcpStream) -> Client {
+        Client { stream: BufReader::new(stream) }
+    }
+
+    /// The next reply, or `None` if the connection ends before it does.
+    pub fn reply_if_any(&mut self) -> Option<Reply> {
+        match self.stream.fill_buf() {
+            Ok([]) | Err(_) => return None,
+            Ok(_) => {}
+        }
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.reply())).ok()
+    }
+
+    pub fn try_send(&mut self, command: &str) -> bool {
+        let words: Vec<&str> = command.split(' ').collect();
+        let mut bytes = format!("*{}\r\n", words.len());
+        words.iter().for_each(|word| bytes.push_str(&format!("${}\r\n{word}\r\n", word.len())));
+        self.stream.get_mut().write_all(bytes.as_bytes()).is_ok()
+    }
+
     /// Sends a command whose words are separated by spaces.
     pub fn send(&mut self, command: &str) {
         self.send_args(&command.split(' ').map(str::as_bytes).collect::<Vec<_>>());

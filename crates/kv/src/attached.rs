@@ -1,0 +1,225 @@
+//! The storage tier attached to the databases: what the server does before a command, after it and at the end of a turn, so that changes are durable and
+//! keys that are not in memory are found. Without a storage tier none of this runs. The policies are `tiering`'s; here they meet values and clients.
+//!
+//! 1. Before a command (`Core::prepare`): each of its keys is in memory, on its way to storage, known to be absent, or read first. A client whose keys are
+//!    being read is parked; its later commands wait behind it.
+//! 2. After a command, transaction or script (`Core::finish`): what it touched and changed is one group of the queue. Its reply, and all later replies of the
+//!    client, are held until the group is stored. A read of a key that is not stored yet is such a group too.
+//! 3. At the end of a turn (`Core::write_changes`): all groups that can be written are one write (write-through).
+//! 4. Completions come from other threads through the [`Mailbox`], which wakes the event loop.
+//!
+//! Memory forgets no value (there is no eviction yet), so that a key was found absent stays true until a write fails: a later change of the key
+//! happens in memory. Failed writes are counted ([`Tier::losses`]), and what was found absent before counts no more.
+//!
+//! Here is the state. What runs on it is in `dispatch`: `reads` (1), `writes` (2 and 3), `scan` (`SCAN`, `KEYS` and `RANDOMKEY` over storage and memory).
+
+use crate::client::ClientId;
+use crate::keyspace::Databases;
+use crate::storage::{Found, Key, Outcome, Position, Scanned, Storage, StorageError, Stored};
+use crate::tiering::fetch::{FetchId, Fetches, Limits};
+use crate::tiering::queue::{Before, FlightId, GroupId, Queue};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+/// What storage has completed.
+pub enum Event {
+    Fetched { id: FetchId, key: Key, read: Result<Option<Stored>, StorageError> },
+    Wrote { id: FlightId, outcome: Outcome },
+    Scanned { client: ClientId, piece: Result<Scanned, StorageError> },
+    Expired(Result<Vec<Key>, StorageError>),
+}
+
+/// Where completions leave their results. At most one for each read, write and scan in flight.
+#[derive(Default)]
+pub struct Mailbox {
+    events: Mutex<Vec<Event>>,
+    waker: Mutex<Option<mio::Waker>>,
+}
+
+impl Mailbox {
+    pub fn send(&self, event: Event) {
+        let mut events = self.events.lock();
+        events.push(event);
+        if events.len() == 1
+            && let Some(waker) = &*self.waker.lock()
+        {
+            // The loop looks at the mailbox in each of its ticks: a wake-up that fails delays it.
+            let _ = waker.wake();
+        }
+    }
+
+    pub fn set_waker(&self, waker: mio::Waker) {
+        *self.waker.lock() = Some(waker);
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.events.lock().is_empty()
+    }
+
+    pub fn take(&self) -> Vec<Event> {
+        std::mem::take(&mut *self.events.lock())
+    }
+}
+
+/// What a parked client has learnt about its keys.
+#[derive(Default)]
+pub(crate) struct Wait {
+    pub(crate) absent: HashSet<Key>,
+    pub(crate) losses: u64,
+    pub(crate) error: Option<StorageError>,
+}
+
+/// A walk of a client over the keys of a database.
+pub(crate) struct Scan {
+    pub(crate) db: u16,
+    pub(crate) from: Position,
+    pub(crate) limit: usize,
+    /// Whether the walk goes on to the end of the database.
+    pub(crate) is_whole: bool,
+    /// Whether it begins again at the start of the database if it finds nothing.
+    pub(crate) wraps: bool,
+    pub(crate) found: Vec<Found>,
+    /// Keys on their way to storage when it was asked.
+    pub(crate) held: Vec<Key>,
+    pub(crate) next: Option<Position>,
+    pub(crate) result: Option<Result<(), StorageError>>,
+}
+
+/// What a write in flight changes about the counts when it has landed.
+pub(crate) struct Counted {
+    pub(crate) emptied: Vec<u16>,
+    pub(crate) added: BTreeMap<u16, i64>,
+}
+
+/// Counters of `INFO tiering`.
+#[derive(Default)]
+pub struct Counters {
+    /// Keys that commands found in memory, or on their way to storage.
+    pub resident: u64,
+    pub fetched: u64,
+    /// Fetches that found nothing.
+    pub absent: u64,
+    pub groups: u64,
+    pub writes: u64,
+    pub rows: u64,
+    pub failed_groups: u64,
+}
+
+pub struct Tier {
+    pub storage: Arc<dyn Storage>,
+    pub mailbox: Arc<Mailbox>,
+    pub queue: Queue,
+    pub counters: Counters,
+    pub(crate) fetches: Fetches,
+    pub(crate) waits: HashMap<ClientId, Wait>,
+    pub(crate) scans: HashMap<ClientId, Scan>,
+    /// Clients that are parked and may go on.
+    pub(crate) resume: Vec<ClientId>,
+    /// Whose replies wait for a group.
+    pub(crate) holders: HashMap<GroupId, Vec<ClientId>>,
+    pub(crate) flights: HashMap<FlightId, Counted>,
+    /// Keys that each database has in storage, by the writes that have landed.
+    pub(crate) stored: BTreeMap<u16, u64>,
+    /// Values that memory lost as their writes failed.
+    pub(crate) losses: u64,
+    /// The keys of the present group.
+    pub(crate) touched: Vec<Key>,
+    pub(crate) before: HashMap<Key, Before>,
+    pub(crate) changed: Vec<Key>,
+    pub(crate) emptied: Vec<u16>,
+    /// Clients that waited for a key and are served by the present group, with the length of their output before.
+    pub served: Vec<(ClientId, usize)>,
+    /// When storage was asked for expired keys.
+    pub(crate) expired_asked_ms: u64,
+    pub(crate) is_asking_expired: bool,
+}
+
+impl Tier {
+    pub fn new(storage: Arc<dyn Storage>, databases: u16) -> Tier {
+        let stored = (0..databases).map(|db| (db, storage.count(db))).collect();
+        Tier {
+            storage,
+            mailbox: Arc::default(),
+            queue: Queue::new(),
+            counters: Counters::default(),
+            fetches: Fetches::new(Limits::default()),
+            waits: HashMap::new(),
+            scans: HashMap::new(),
+            resume: Vec::new(),
+            holders: HashMap::new(),
+            flights: HashMap::new(),
+            stored,
+            losses: 0,
+            touched: Vec::new(),
+            before: HashMap::new(),
+            changed: Vec::new(),
+            emptied: Vec::new(),
+            served: Vec::new(),
+            expired_asked_ms: 0,
+            is_asking_expired: false,
+        }
+    }
+
+    /// Keys of a database, wherever they are.
+    pub fn count(&self, db: u16) -> u64 {
+        self.queue.count(db, self.stored.get(&db).copied().unwrap_or_default())
+    }
+
+    /// Whether everything that was changed is stored.
+    pub fn is_drained(&self) -> bool {
+        self.queue.is_empty() && self.mailbox.is_empty()
+    }
+
+    /// Keys that are being read or wait for it.
+    pub fn wanted(&self) -> usize {
+        self.fetches.wanted()
+    }
+
+    /// How many values memory has lost as their writes failed.
+    pub fn losses(&self) -> u64 {
+        self.losses
+    }
+
+    /// A client is gone.
+    pub fn forget(&mut self, client: ClientId) {
+        self.fetches.forget(client);
+        self.waits.remove(&client);
+        self.scans.remove(&client);
+    }
+}
+
+/// A script names a key that it did not declare, and memory does not say what it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KeyNotInMemory;
+
+impl Tier {
+    /// Whether memory alone says what a key is.
+    pub(crate) fn knows(&self, dbs: &Databases, key: &Key) -> bool {
+        // A database that does not exist is the handler's to refuse.
+        let Some(db) = dbs.all.get(usize::from(key.db)) else { return true };
+        db.resident(&key.name).is_some() || self.queue.holds(key)
+    }
+
+    /// Notes what storage will have of a key before the present group changes it.
+    pub(crate) fn note(&mut self, dbs: &Databases, key: &Key) {
+        if self.before.contains_key(key) {
+            return;
+        }
+        let entry = dbs.all.get(usize::from(key.db)).and_then(|db| db.resident(&key.name));
+        let expires_ms = entry.and_then(|(_, at_ms)| at_ms).map(|at_ms| at_ms.max(0) as u64);
+        self.before.insert(key.clone(), Before { existed: entry.is_some(), expires_ms });
+        self.touched.push(key.clone());
+    }
+
+    /// Notes the keys of a command that a script runs. The script's own keys are noted before it; another one has to be in memory.
+    pub fn note_nested(&mut self, dbs: &Databases, keys: &[Key]) -> Result<(), KeyNotInMemory> {
+        for key in keys {
+            if !self.before.contains_key(key) && !self.knows(dbs, key) {
+                return Err(KeyNotInMemory);
+            }
+            self.note(dbs, key);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,86 @@
+//! The keys of a command, and the commands that cannot run with a storage tier.
+
+use super::table::{Flags, Found, table};
+use super::{Arg, CommandError, args};
+use crate::client::Client;
+use crate::resp::parse::parse_i64;
+use crate::storage::Key;
+use crate::storage::row::NAME_MAX;
+
+/// Commands that ask storage for keys they do not name.
+const WALKERS: [&str; 3] = ["scan", "keys", "randomkey"];
+
+pub fn is_walker(found: Found) -> bool {
+    found.parent.is_none() && WALKERS.contains(&found.row.name)
+}
+
+/// Adds the keys that a command names. `db` is the selected database, which `SELECT` changes for the next one.
+fn keys_of(found: Found, args: &[Arg<'_>], db: &mut u16, keys: &mut Vec<Key>) {
+    let mut add = |key: Key| {
+        if !keys.contains(&key) {
+            keys.push(key);
+        }
+    };
+    found.row.keys.for_each(args, |at, _| add(Key::new(*db, args[at])));
+    let number = |arg: Arg<'_>| parse_i64(arg).and_then(|number| u16::try_from(number).ok());
+    match found.row.name {
+        "select" if args.len() == 2 => *db = number(args[1]).unwrap_or(*db),
+        "move" if args.len() == 3 => number(args[2]).into_iter().for_each(|to| add(Key::new(to, args[1]))),
+        "copy" if args.len() > 4 => {
+            for pair in args[3..].windows(2).filter(|pair| args::is(pair[0], "DB")) {
+                number(pair[1]).into_iter().for_each(|to| add(Key::new(to, args[2])));
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The keys of a command that is to run, or of all commands of a transaction.
+pub fn of_command(client: &Client, found: Found, args: &[Arg<'_>]) -> Vec<Key> {
+    let (mut keys, mut db) = (Vec::new(), client.db);
+    match &client.multi {
+        Some(multi) if found.row.name == "exec" => {
+            for args in &multi.commands {
+                let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
+                if let Some(found) = table().find_with_subcommand(&args) {
+                    keys_of(found, &args, &mut db, &mut keys);
+                }
+            }
+        }
+        _ => keys_of(found, args, &mut db, &mut keys),
+    }
+    keys
+}
+
+/// Why a command cannot run with the storage tier, if there is one. `is_nested`: in a transaction or a script.
+pub fn refusal(found: Found, args: &[Arg<'_>], is_nested: bool) -> Option<CommandError> {
+    let name = found.row.name;
+    let refused = |what: std::fmt::Arguments<'_>| Some(CommandError::err(what));
+    if is_nested && is_walker(found) {
+        return refused(format_args!(
+            "{} is not possible in a transaction or script while a storage tier is attached",
+            name.to_ascii_uppercase()
+        ));
+    }
+    if name == "swapdb" {
+        return refused(format_args!("SWAPDB is not possible while a storage tier is attached"));
+    }
+    if name == "sort" || name == "sort_ro" {
+        let names_keys = |pair: &[Arg<'_>]| {
+            (args::is(pair[0], "BY") || args::is(pair[0], "GET")) && pair[1].contains(&b'*')
+        };
+        if args.len() > 2 && args[2..].windows(2).any(names_keys) {
+            return refused(format_args!(
+                "SORT by patterns of keys is not possible while a storage tier is attached"
+            ));
+        }
+    }
+    if found.row.flags.contains(Flags::WRITE) {
+        let mut longest = 0;
+        found.row.keys.for_each(args, |at, _| longest = longest.max(args[at].len()));
+        if longest > NAME_MAX {
+            return refused(format_args!("a stored key has at most {NAME_MAX} bytes, this one {longest}"));
+        }
+    }
+    None
+}

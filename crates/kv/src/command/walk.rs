@@ -1,0 +1,56 @@
+//! What a walk of `SCAN`, `KEYS` or `RANDOMKEY` over storage and memory has found. `dispatch/scan.rs` makes the walk.
+
+use super::Ctx;
+use crate::rdb::kind;
+use crate::storage::{Key, Position};
+use std::collections::HashSet;
+
+/// What a walk has found.
+pub struct Walked {
+    /// Names and types.
+    pub keys: Vec<(Box<[u8]>, &'static str)>,
+    /// The cursor of the next piece, 0 at the end.
+    pub cursor: u64,
+}
+
+fn type_name(type_byte: u8) -> &'static str {
+    match type_byte {
+        kind::STRING => "string",
+        kind::LIST | kind::LIST_ZIPLIST | kind::LIST_QUICKLIST | kind::LIST_QUICKLIST_2 => "list",
+        kind::SET | kind::SET_INTSET => "set",
+        kind::ZSET | kind::ZSET_2 | kind::ZSET_ZIPLIST | kind::ZSET_LISTPACK => "zset",
+        kind::STREAM_LISTPACKS | kind::STREAM_LISTPACKS_2 => "stream",
+        _ => "hash",
+    }
+}
+
+/// The result of the walk that was made for a client's command, if a storage tier is attached.
+pub fn walked(ctx: &mut Ctx<'_>) -> Option<Walked> {
+    let tier = ctx.server.tier.as_mut()?;
+    let scan = tier.scans.remove(&ctx.client.id)?;
+    let db = ctx.dbs.all.get(usize::from(scan.db))?;
+    let now_ms = db.now_ms;
+    let mut keys: Vec<(Box<[u8]>, &'static str)> = Vec::new();
+    let last = scan.next.unwrap_or(Position(u64::MAX));
+    let is_in = |name: &[u8]| (scan.from..last).contains(&Position::of(name));
+    let resident = |name: &[u8]| {
+        let (value, at_ms) = db.resident(name)?;
+        Some(at_ms.is_none_or(|at_ms| at_ms > now_ms).then(|| value.type_name()))
+    };
+    for found in &scan.found {
+        let kind = match resident(&found.name) {
+            Some(kind) => kind,
+            None if tier.queue.holds(&Key { db: scan.db, name: found.name.clone() }) => None,
+            None => {
+                let lives = found.expires_ms.is_none_or(|at_ms| at_ms > now_ms.max(0) as u64);
+                lives.then(|| type_name(found.type_byte))
+            }
+        };
+        keys.extend(kind.map(|kind| (found.name.clone(), kind)));
+    }
+    let stored: HashSet<&[u8]> = scan.found.iter().map(|found| &*found.name).collect();
+    for key in scan.held.iter().filter(|key| is_in(&key.name) && !stored.contains(&*key.name)) {
+        keys.extend(resident(&key.name).flatten().map(|kind| (key.name.clone(), kind)));
+    }
+    Some(Walked { keys, cursor: scan.next.map_or(0, |next| next.0) })
+}

@@ -1,0 +1,200 @@
+//! Groups of changes, their writes, and the replies that wait for them.
+
+use super::reads::{error_text, stored_form};
+use crate::attached::{Counted, Event};
+use crate::client::Client;
+use crate::rdb::{Object, SliceSource};
+use crate::server::Core;
+use crate::storage::{Durability, Key, Outcome, Stored, Write};
+use crate::tiering::queue::{Changed, FlightId, GroupId};
+use crate::value::Value;
+use std::collections::BTreeMap;
+
+impl Core {
+    /// Notes a change of the present group. An expired key was in storage until now, with its time.
+    pub fn note_changed(&mut self, db: u16, key: &[u8]) {
+        if let Some(tier) = &mut self.server.tier {
+            tier.changed.push(Key::new(db, key));
+        }
+    }
+
+    /// Notes keys that have expired: what storage has of them, unless the group noted it before.
+    pub fn note_expired(&mut self, db: u16, expired: Vec<(crate::keyspace::Key, i64)>) {
+        let Some(tier) = &mut self.server.tier else { return };
+        for (key, at_ms) in expired {
+            let expires_ms = Some(at_ms.max(0) as u64);
+            let before = crate::tiering::queue::Before { existed: true, expires_ms };
+            tier.before.entry(Key::new(db, &key)).or_insert(before);
+        }
+    }
+
+    /// All keys of a database were deleted.
+    pub fn note_emptied(&mut self, db: u16) {
+        if let Some(tier) = &mut self.server.tier
+            && !tier.emptied.contains(&db)
+        {
+            tier.emptied.push(db);
+        }
+    }
+
+    /// Ends the present group. The output of `current` from `start` on is the reply of its command.
+    pub fn finish(&mut self, current: Option<&mut Client>, start: usize) {
+        let Some(tier) = &mut self.server.tier else { return };
+        let touched = std::mem::take(&mut tier.touched);
+        let before = std::mem::take(&mut tier.before);
+        let mut changed = std::mem::take(&mut tier.changed);
+        let emptied = std::mem::take(&mut tier.emptied);
+        let served = std::mem::take(&mut tier.served);
+        let group = if changed.is_empty() && emptied.is_empty() {
+            tier.queue.gate(&touched)
+        } else {
+            changed.sort_unstable();
+            changed.dedup();
+            for key in &changed {
+                tier.resume.extend(tier.fetches.supersede(key));
+            }
+            for &db in &emptied {
+                tier.resume.extend(tier.fetches.supersede_database(db));
+            }
+            let mut changes = Vec::with_capacity(changed.len());
+            for key in changed {
+                let entry = self.dbs.all.get(usize::from(key.db)).and_then(|db| db.resident(&key.name));
+                let bytes = entry.map_or(0, |(value, _)| value.heap_bytes() + key.name.len()) as u64;
+                debug_assert!(
+                    before.contains_key(&key),
+                    "a command changed {key:?}, which the table does not name"
+                );
+                let before = before.get(&key).copied().unwrap_or_default();
+                changes.push(Changed { before, exists: entry.is_some(), bytes, key });
+            }
+            tier.counters.groups += 1;
+            Some(tier.queue.add(touched, changes, emptied))
+        };
+        let Some(group) = group else { return };
+        let mut holders = Vec::new();
+        if let Some(client) = current
+            && client.hold(start, group)
+        {
+            holders.push(client.id);
+        }
+        for (id, start) in served {
+            if let Some(client) = self.server.clients.get_mut(id)
+                && client.hold(start, group)
+            {
+                holders.push(id);
+            }
+        }
+        if let Some(tier) = &mut self.server.tier
+            && !holders.is_empty()
+        {
+            tier.holders.insert(group, holders);
+        }
+    }
+
+    /// What a reply waits for. With `no`, as with `everysec`, an acknowledged change survives the end of the process, as in Redis.
+    fn durability(&self) -> Durability {
+        match self.server.config.text("appendfsync") {
+            "always" => Durability::Durable,
+            _ => Durability::Written,
+        }
+    }
+
+    /// Issues the writes that can be issued.
+    pub fn write_changes(&mut self) {
+        let durability = self.durability();
+        loop {
+            let Some(tier) = &mut self.server.tier else { return };
+            if tier.queue.flights() >= tier.storage.writes_in_flight_max() {
+                return;
+            }
+            let dbs = &self.dbs;
+            let Some(cut) = tier.queue.cut(|key| stored_form(dbs, key)) else { return };
+            tier.flights.insert(cut.id, counted(&cut.write));
+            let outcome = if cut.write.is_empty() {
+                Some(Outcome::Written)
+            } else {
+                tier.counters.writes += 1;
+                tier.counters.rows += cut.write.rows.len() as u64;
+                let (mailbox, id) = (tier.mailbox.clone(), cut.id);
+                let done = Box::new(move |outcome| mailbox.send(Event::Wrote { id, outcome }));
+                tier.storage.write(cut.write, durability, done)
+            };
+            if let Some(outcome) = outcome {
+                self.landed(cut.id, outcome);
+            }
+        }
+    }
+
+    /// A write has ended.
+    pub(super) fn landed(&mut self, id: FlightId, outcome: Outcome) {
+        let Some(tier) = &mut self.server.tier else { return };
+        let Some(counted) = tier.flights.remove(&id) else { return };
+        if outcome == Outcome::Written {
+            for db in counted.emptied {
+                tier.stored.insert(db, 0);
+            }
+            for (db, added) in counted.added {
+                let stored = tier.stored.entry(db).or_default();
+                *stored = stored.saturating_add_signed(added);
+            }
+        }
+        let landed = tier.queue.land(id, outcome);
+        if landed.is_unknown {
+            let storage = tier.storage.clone();
+            tier.stored.iter_mut().for_each(|(db, stored)| *stored = storage.count(*db));
+        }
+        tier.losses += (landed.lost.len() + landed.restored.len()) as u64;
+        tier.counters.failed_groups += landed.failed.len() as u64;
+        for group in landed.written {
+            self.release(group, None);
+        }
+        if !landed.failed.is_empty() {
+            let text = landed.error.as_ref().map_or_else(|| "ERR storage failed".to_owned(), error_text);
+            for group in landed.failed {
+                self.release(group, Some(&text));
+            }
+        }
+        let lost = landed.lost.into_iter().map(|key| (key, None));
+        for (key, value) in lost.chain(landed.restored) {
+            self.replace(&key, value);
+        }
+    }
+
+    /// Makes memory say of a key what storage will have.
+    fn replace(&mut self, key: &Key, stored: Option<Stored>) {
+        if let Some(tier) = &mut self.server.tier {
+            tier.resume.extend(tier.fetches.supersede(key));
+        }
+        self.server.touch_watched(key.db, &crate::keyspace::Key::new(&key.name));
+        let limits = self.server.collection_limits;
+        let Some(db) = self.dbs.get(key.db) else { return };
+        db.forget(&key.name);
+        // What was serialised here can be read here.
+        if let Some(stored) = stored
+            && let Some((kind, bytes)) = stored.rdb.split_first()
+            && let Ok(object) = Object::read(&mut SliceSource::new(bytes), *kind)
+        {
+            let at_ms = stored.expires_ms.map(|at_ms| i64::try_from(at_ms).unwrap_or(i64::MAX));
+            db.load(&key.name, Value::from_rdb(object, &limits), at_ms);
+        }
+    }
+
+    /// Lets the replies of a group go, or replaces them by an error.
+    fn release(&mut self, group: GroupId, error: Option<&str>) {
+        let Some(tier) = &mut self.server.tier else { return };
+        for id in tier.holders.remove(&group).unwrap_or_default() {
+            if let Some(client) = self.server.clients.get_mut(id) {
+                client.release(group, error);
+                self.server.clients.touched.push(id);
+            }
+        }
+    }
+}
+
+fn counted(write: &Write) -> Counted {
+    let mut added: BTreeMap<u16, i64> = BTreeMap::new();
+    for row in &write.rows {
+        *added.entry(row.key.db).or_default() += i64::from(row.value.is_some()) - i64::from(row.existed);
+    }
+    Counted { emptied: write.emptied.clone(), added }
+}

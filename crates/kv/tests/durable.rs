@@ -1,0 +1,247 @@
+//! A server with a storage tier, over TCP: what it acknowledged is there after a restart and after `kill -9`.
+
+mod client;
+
+use client::durable::{Process, serve_if_asked};
+use client::{Reply, bulk, bulks, error, int, nil, ok, simple};
+use std::collections::HashSet;
+
+#[test]
+fn serves_in_a_process_of_its_own() {
+    serve_if_asked();
+}
+
+fn sorted(reply: Reply) -> Vec<Vec<u8>> {
+    let Reply::Array(keys) = reply else { panic!("{reply:?}") };
+    let mut keys: Vec<Vec<u8>> = keys
+        .into_iter()
+        .map(|key| match key {
+            Reply::Bulk(key) => key,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    keys.sort();
+    keys
+}
+
+#[test]
+fn values_of_every_type_are_found_by_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Process::start(dir.path(), "everysec");
+    let mut one = server.connect();
+    assert_eq!(one.ask("SET string value"), ok());
+    assert_eq!(one.ask("SET fleeting value EX 1000"), ok());
+    assert_eq!(one.ask("SET deleted value"), ok());
+    assert_eq!(one.ask("DEL deleted"), int(1));
+    assert_eq!(one.ask("RPUSH list a b c"), int(3));
+    assert_eq!(one.ask("HSET hash field value"), int(1));
+    assert_eq!(one.ask("SADD set 1 2 3"), int(3));
+    assert_eq!(one.ask("ZADD zset 1.5 member"), int(1));
+    assert_eq!(one.ask("XADD stream 1-1 field value"), bulk("1-1"));
+    assert_eq!(one.ask("MULTI"), ok());
+    assert_eq!(one.ask("INCR count"), simple("QUEUED"));
+    assert_eq!(one.ask("RPOP list"), simple("QUEUED"));
+    assert_eq!(one.ask("SELECT 1"), simple("QUEUED"));
+    assert_eq!(one.ask("SET other value"), simple("QUEUED"));
+    assert_eq!(one.ask("EXEC"), Reply::Array(vec![int(1), bulk("c"), ok(), ok()]));
+    server.stop();
+
+    let server = Process::start(dir.path(), "everysec");
+    let mut one = server.connect();
+    assert_eq!(one.ask("DBSIZE"), int(8));
+    // Updates of keys that are not in memory.
+    assert_eq!(one.ask("INCR count"), int(2));
+    assert_eq!(one.ask("APPEND string s"), int(6));
+    assert_eq!(
+        one.ask("MGET string deleted fleeting"),
+        Reply::Array(vec![bulk("values"), nil(), bulk("value")])
+    );
+    let Reply::Int(ttl) = one.ask("TTL fleeting") else { panic!("a number") };
+    assert!((900..=1000).contains(&ttl), "{ttl}");
+    assert_eq!(one.ask("LRANGE list 0 -1"), bulks(&["a", "b"]));
+    assert_eq!(one.ask("HGET hash field"), bulk("value"));
+    assert_eq!(one.ask("SISMEMBER set 2"), int(1));
+    assert_eq!(one.ask("ZSCORE zset member"), bulk("1.5"));
+    assert_eq!(one.ask("XLEN stream"), int(1));
+    assert_eq!(one.ask("MOVE count 1"), int(1));
+    assert_eq!(one.ask("SELECT 1"), ok());
+    assert_eq!(sorted(one.ask("KEYS *")), [b"count".to_vec(), b"other".to_vec()]);
+    assert_eq!(one.ask("DBSIZE"), int(2));
+    server.stop();
+}
+
+#[test]
+fn a_flush_empties_what_is_in_storage_too_and_scans_find_what_is_not_in_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Process::start(dir.path(), "no");
+    let mut one = server.connect();
+    for number in 0..3000 {
+        one.send(&format!("SET key:{number} {number}"));
+    }
+    (0..3000).for_each(|_| assert_eq!(one.reply(), ok()));
+    server.kill();
+
+    let server = Process::start(dir.path(), "no");
+    let mut one = server.connect();
+    assert_eq!(one.ask("DBSIZE"), int(3000));
+    assert_eq!(one.ask("DEL key:7"), int(1));
+    assert_eq!(one.ask("SET new 1"), ok());
+    let (mut found, mut cursor) = (HashSet::new(), "0".to_owned());
+    loop {
+        let Reply::Array(parts) = one.ask(&format!("SCAN {cursor} COUNT 100")) else { panic!("an array") };
+        let [Reply::Bulk(next), keys] = &parts[..] else { panic!("{parts:?}") };
+        found.extend(sorted(keys.clone()));
+        cursor = String::from_utf8(next.clone()).unwrap();
+        if cursor == "0" {
+            break;
+        }
+    }
+    assert_eq!(found.len(), 3000);
+    assert!(found.contains(&b"new"[..]) && !found.contains(&b"key:7"[..]));
+    assert_eq!(sorted(one.ask("KEYS key:299?")).len(), 10);
+    assert!(matches!(one.ask("RANDOMKEY"), Reply::Bulk(_)));
+    assert_eq!(one.ask("FLUSHALL"), ok());
+    assert_eq!(one.ask("SET after 1"), ok());
+    assert_eq!(one.ask("GET key:8"), nil());
+    server.kill();
+
+    let server = Process::start(dir.path(), "no");
+    let mut one = server.connect();
+    assert_eq!((one.ask("DBSIZE"), one.ask("GET key:9"), one.ask("GET after")), (int(1), nil(), bulk("1")));
+    assert_eq!(one.ask("KEYS *"), bulks(&["after"]));
+    server.stop();
+}
+
+#[test]
+fn keys_expire_that_nobody_reads() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Process::start(dir.path(), "everysec");
+    let mut one = server.connect();
+    for number in 0..50 {
+        assert_eq!(one.ask(&format!("SET key:{number} 1 PX 200")), ok());
+    }
+    assert_eq!(one.ask("SET lasting 1"), ok());
+    server.kill();
+    let server = Process::start(dir.path(), "everysec");
+    let mut one = server.connect();
+    // Each question waits for the one before: as long as storage has them.
+    while one.ask("DBSIZE") != int(1) {}
+    assert_eq!(one.ask("MGET key:1 lasting"), Reply::Array(vec![nil(), bulk("1")]));
+    server.stop();
+}
+
+#[test]
+fn what_cannot_be_done_with_a_storage_tier_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Process::start(dir.path(), "everysec");
+    let mut one = server.connect();
+    let long = "k".repeat(4000);
+    assert_eq!(
+        one.ask(&format!("SET {long} 1")),
+        error("ERR a stored key has at most 3400 bytes, this one 4000")
+    );
+    assert_eq!(one.ask(&format!("GET {long}")), nil());
+    assert!(matches!(one.ask("SWAPDB 0 1"), Reply::Error(_)));
+    assert_eq!(one.ask("SET hidden 1"), ok());
+    server.kill();
+    let server = Process::start(dir.path(), "everysec");
+    let mut one = server.connect();
+    let script = |keys: &[&str]| {
+        let mut args =
+            vec!["EVAL".to_owned(), "return redis.call('incr','hidden')".to_owned(), keys.len().to_string()];
+        args.extend(keys.iter().map(|key| (*key).to_owned()));
+        args
+    };
+    let mut run = |keys: &[&str]| {
+        let args = script(keys);
+        one.ask_args(&args.iter().map(|arg| arg.as_bytes()).collect::<Vec<_>>())
+    };
+    let refused = run(&[]);
+    assert!(matches!(&refused, Reply::Error(text) if text.contains("did not declare")), "{refused:?}");
+    assert_eq!(run(&["hidden"]), int(2));
+    server.stop();
+}
+
+/// Clients write until the server is killed. Each counts what was acknowledged, in a key of its own and in two keys of a transaction.
+fn killed_under_load(fsync: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut acknowledged = [0i64; 4];
+    for round in 0..3 {
+        let server = Process::start(dir.path(), fsync);
+        let (told, heard) = std::sync::mpsc::channel();
+        let writers: Vec<_> = (0..4usize)
+            .map(|writer| {
+                let (mut client, told) = (server.connect(), told.clone());
+                let from = acknowledged[writer];
+                std::thread::spawn(move || {
+                    let mut last = from;
+                    loop {
+                        let next = last + 1;
+                        let commands = [
+                            format!("SET own:{writer} {next}"),
+                            "MULTI".to_owned(),
+                            format!("SET one:{writer} {next}"),
+                            format!("RPUSH list:{writer} {next}"),
+                            format!("SET two:{writer} {next}"),
+                            "EXEC".to_owned(),
+                        ];
+                        if !commands.iter().all(|command| client.try_send(command)) {
+                            return last;
+                        }
+                        let replies: Vec<_> = (0..6).map_while(|_| client.reply_if_any()).collect();
+                        match replies.last() {
+                            Some(Reply::Array(_)) if replies.len() == 6 => last = next,
+                            _ => return last,
+                        }
+                        told.send(()).unwrap();
+                    }
+                })
+            })
+            .collect();
+        (0..200 + round * 50).for_each(|_| heard.recv().unwrap());
+        server.kill();
+        for (writer, thread) in writers.into_iter().enumerate() {
+            let acked = thread.join().unwrap();
+            assert!(acked >= acknowledged[writer]);
+            acknowledged[writer] = acked;
+        }
+        let server = Process::start(dir.path(), fsync);
+        let mut client = server.connect();
+        for (writer, acked) in acknowledged.iter_mut().enumerate() {
+            let mut number = |key: &str| match client.ask(&format!("GET {key}:{writer}")) {
+                Reply::Bulk(text) => String::from_utf8(text).unwrap().parse::<i64>().unwrap(),
+                Reply::Null => 0,
+                other => panic!("{other:?}"),
+            };
+            let (own, one, two) = (number("own"), number("one"), number("two"));
+            assert!(own >= *acked && one >= *acked, "{fsync}: {own}, {one} of {acked} acknowledged");
+            assert_eq!(one, two, "a transaction is whole");
+            assert!(own <= *acked + 1 && one <= own, "nothing is invented");
+            assert_eq!(client.ask(&format!("LLEN list:{writer}")), int(one), "a transaction is whole");
+            // What was under way and is stored counts from now on.
+            if own > one {
+                assert_eq!(client.ask(&format!("SET own:{writer} {one}")), ok());
+            }
+            *acked = one;
+        }
+        let keys = sorted(client.ask("KEYS *")).len() as i64;
+        assert_eq!(client.ask("DBSIZE"), int(keys));
+        server.stop();
+    }
+    assert!(acknowledged.iter().sum::<i64>() > 200);
+}
+
+#[test]
+fn what_was_acknowledged_survives_kill_9_with_appendfsync_always() {
+    killed_under_load("always");
+}
+
+#[test]
+fn what_was_acknowledged_survives_kill_9_with_appendfsync_everysec() {
+    killed_under_load("everysec");
+}
+
+#[test]
+fn what_was_acknowledged_survives_kill_9_with_appendfsync_no() {
+    killed_under_load("no");
+}
