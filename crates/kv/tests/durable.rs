@@ -162,7 +162,11 @@ fn what_cannot_be_done_with_a_storage_tier_is_refused() {
     server.stop();
 }
 
-/// Clients write until the server is killed. Each counts what was acknowledged, in a key of its own and in two keys of a transaction.
+/// A script that sets two keys.
+const SCRIPT: &str =
+    "redis.call('set',KEYS[1],ARGV[1]);redis.call('set',KEYS[2],ARGV[1]);return(redis.call('get',KEYS[1]))";
+
+/// Clients write until the server is killed. Each counts what was acknowledged, in a key of its own, in two keys of a transaction and in two of a script.
 fn killed_under_load(fsync: &str) {
     let dir = tempfile::tempdir().unwrap();
     let mut acknowledged = [0i64; 4];
@@ -184,13 +188,14 @@ fn killed_under_load(fsync: &str) {
                             format!("RPUSH list:{writer} {next}"),
                             format!("SET two:{writer} {next}"),
                             "EXEC".to_owned(),
+                            format!("EVAL {SCRIPT} 2 three:{writer} four:{writer} {next}"),
                         ];
                         if !commands.iter().all(|command| client.try_send(command)) {
                             return last;
                         }
-                        let replies: Vec<_> = (0..6).map_while(|_| client.reply_if_any()).collect();
+                        let replies: Vec<_> = (0..7).map_while(|_| client.reply_if_any()).collect();
                         match replies.last() {
-                            Some(Reply::Array(_)) if replies.len() == 6 => last = next,
+                            Some(Reply::Bulk(_)) if replies.len() == 7 => last = next,
                             _ => return last,
                         }
                         told.send(()).unwrap();
@@ -216,12 +221,16 @@ fn killed_under_load(fsync: &str) {
             let (own, one, two) = (number("own"), number("one"), number("two"));
             assert!(own >= *acked && one >= *acked, "{fsync}: {own}, {one} of {acked} acknowledged");
             assert_eq!(one, two, "a transaction is whole");
+            let (three, four) = (number("three"), number("four"));
+            assert_eq!(three, four, "a script is whole");
+            assert!(*acked <= three && three <= one, "{fsync}: {three} of {acked} acknowledged");
             assert!(own <= *acked + 1 && one <= own, "nothing is invented");
             assert_eq!(client.ask(&format!("LLEN list:{writer}")), int(one), "a transaction is whole");
             // What was under way and is stored counts from now on.
             if own > one {
                 assert_eq!(client.ask(&format!("SET own:{writer} {one}")), ok());
             }
+            assert_eq!(client.ask(&format!("MSET three:{writer} {one} four:{writer} {one}")), ok());
             *acked = one;
         }
         let keys = sorted(client.ask("KEYS *")).len() as i64;

@@ -1,4 +1,4 @@
-//! A server with a storage tier in a process of its own, which can be killed.
+//! A server in a process of its own, which can be killed, with a storage tier or without one.
 
 use super::Client;
 use std::io::{BufRead, BufReader};
@@ -11,18 +11,23 @@ use terrace_kv::storage::Storage;
 use terrace_kv::storage::engine::EngineStorage;
 
 const DIR: &str = "TERRACE_KV_TEST_DIR";
-const FSYNC: &str = "TERRACE_KV_TEST_FSYNC";
+/// Settings, each `name=value`, a line each. Asks for the server.
+const SETTINGS: &str = "TERRACE_KV_TEST_SETTINGS";
 
 /// What the child process does: it runs the test `serves_in_a_process_of_its_own`.
 pub fn serve_if_asked() {
-    let Ok(dir) = std::env::var(DIR) else { return };
+    let Ok(settings) = std::env::var(SETTINGS) else { return };
     let mut config = terrace_kv::config::Config::default();
-    config.load("appendfsync", &std::env::var(FSYNC).unwrap()).unwrap();
-    let settings = terrace::Config::new(&dir).log(16 << 20).memory(32 << 20);
-    let storage: Arc<dyn Storage> = EngineStorage::open(terrace::Db::open_with(settings).unwrap()).unwrap();
+    for (name, value) in settings.lines().filter_map(|line| line.split_once('=')) {
+        config.load(name, value).unwrap();
+    }
+    let storage = std::env::var(DIR).ok().map(|dir| {
+        let settings = terrace::Config::new(&dir).log(16 << 20).memory(16 << 20);
+        EngineStorage::open(terrace::Db::open_with(settings).unwrap()).unwrap() as Arc<dyn Storage>
+    });
     let any = "127.0.0.1:0".parse().unwrap();
     let world = terrace_io::real::world();
-    let listening = terrace_kv::run::listen(world, config, &[any], Some(storage)).unwrap();
+    let listening = terrace_kv::run::listen(world, config, &[any], storage).unwrap();
     println!("\nlistens {}", listening.addresses()[0]);
     listening.run().unwrap();
 }
@@ -36,13 +41,20 @@ pub struct Process {
 
 impl Process {
     pub fn start(dir: &Path, fsync: &str) -> Process {
-        let mut child = Command::new(std::env::current_exe().unwrap())
+        Process::start_with(Some(dir), &[("appendfsync", fsync)])
+    }
+
+    pub fn start_with(dir: Option<&Path>, settings: &[(&str, &str)]) -> Process {
+        let settings: String = settings.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
             .args(["--exact", "serves_in_a_process_of_its_own", "--nocapture", "--test-threads=1"])
-            .env(DIR, dir)
-            .env(FSYNC, fsync)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+            .env(SETTINGS, settings)
+            .stdout(Stdio::piped());
+        if let Some(dir) = dir {
+            command.env(DIR, dir);
+        }
+        let mut child = command.spawn().unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap());
         let address = loop {
             let mut line = String::new();
@@ -52,6 +64,10 @@ impl Process {
             }
         };
         Process { address, child, _output: output }
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     pub fn connect(&self) -> Client {

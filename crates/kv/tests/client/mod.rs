@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 
 pub mod durable;
+pub mod faulty;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -21,7 +22,6 @@ impl Server {
     }
 
     pub fn start_with(prepare: impl FnOnce(&mut terrace_kv::server::Core)) -> Server {
-        let any = "127.0.0.1:0".parse().unwrap();
         // The same tests with a storage tier: what cannot be done with one differs.
         let dir = std::env::var_os("TERRACE_KV_TEST_STORAGE").map(|_| tempfile::tempdir().unwrap());
         let storage = dir.as_ref().map(|dir| {
@@ -30,6 +30,20 @@ impl Server {
             terrace_kv::storage::engine::EngineStorage::open(db).unwrap()
                 as std::sync::Arc<dyn terrace_kv::storage::Storage>
         });
+        Server::start_in(dir, storage, prepare)
+    }
+
+    /// A server over a storage tier that the test has made.
+    pub fn start_on(storage: std::sync::Arc<dyn terrace_kv::storage::Storage>) -> Server {
+        Server::start_in(None, Some(storage), |_| {})
+    }
+
+    fn start_in(
+        dir: Option<tempfile::TempDir>,
+        storage: Option<std::sync::Arc<dyn terrace_kv::storage::Storage>>,
+        prepare: impl FnOnce(&mut terrace_kv::server::Core),
+    ) -> Server {
+        let any = "127.0.0.1:0".parse().unwrap();
         let listening =
             terrace_kv::run::listen(terrace_io::real::world(), Default::default(), &[any], storage).unwrap();
         let address = listening.addresses()[0];
