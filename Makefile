@@ -35,7 +35,7 @@ apps: ## runs other people's programs on Terrace: go-tpc's TPC-C and TPC-H, a JD
 torture: ## a mixed run on all tiers with failures injected: TIME=7200 seconds, KILLS=600 kills the server every ten minutes
 	@scripts/torture.sh
 planted: ## checks that the tests find each planted bug
-	cargo test --release -p terrace-engine --features planted-bugs --lib --test build --test copy --test cursors --test durable_reads --test every_step --test halves --test large_gone --test large_past --test large_unread --test leaks --test load --test many_locks --test old_versions --test pace --test patches --test phantoms --test prepared --test put_back --test row_ranges --test storage_crash --test temporary --test txn_crash --test txn_locks --test write_policies planted -- --ignored
+	cargo test --release -p terrace-engine --features planted-bugs --lib --test build --test copy --test cursors --test durable_reads --test every_step --test halves --test large_gone --test large_past --test large_unread --test leaks --test load --test many_locks --test old_versions --test patches --test phantoms --test prepared --test put_back --test row_ranges --test storage_crash --test temporary --test txn_crash --test txn_locks --test write_policies --test write_throttle planted -- --ignored
 	cargo test --release -p terrace --features planted-bugs --test embedded_model planted -- --ignored
 	cargo test --release -p terrace-log --features planted-bugs --lib planted -- --ignored
 	cargo test --release -p terrace-tier --features planted-bugs --lib --test block_model --test flash_model --test sink --test sink_lives planted -- --ignored
