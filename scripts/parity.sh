@@ -8,9 +8,10 @@ PYTHON=$("$ROOT/scripts/python.sh")
 cd "$ROOT"
 for engine in InnoDB ROCKSDB Terrace; do
   say "The lines on $engine"
-  TERRACE_PARITY_WRITE=${WRITE:-} "$PYTHON" -m pytest -q tests/sql/test_parity_lines.py --engine "$engine"
+  TERRACE_PARITY_WRITE=${WRITE:-} "$PYTHON" -m pytest -q tests/sql/parity/test_parity_lines.py --engine "$engine"
 done
-for file in phenomena parity_sessions snapshot_isolation sequences dump times prepared_ddl replication ddl_crash; do
-  say "MyRocks in tests/sql/test_$file.py"
-  "$PYTHON" -m pytest -q --tb=no -n 2 "tests/sql/test_$file.py" --engine ROCKSDB | tail -1 || true
+for test in transactions/test_phenomena parity/test_parity_sessions transactions/test_snapshot_isolation statements/test_sequences operations/test_dump \
+  statements/test_times ddl/test_prepared_ddl operations/test_replication crashes/test_ddl_crash; do
+  say "MyRocks in tests/sql/$test.py"
+  "$PYTHON" -m pytest -q --tb=no -n 2 "tests/sql/$test.py" --engine ROCKSDB | tail -1 || true
 done

@@ -244,7 +244,7 @@ def test_a_transaction_shows_what_innodbs_shows(db, two, run):
 def test_the_view_in_the_docs_says_who_waits_for_whom(server, db, two, run):
     a, b = two
     c = server.connect(database=db.name)
-    docs = open(os.path.join(os.path.dirname(__file__), "..", "..", "docs", "observability.md")).read()
+    docs = open(os.path.join(os.path.dirname(__file__), "..", "..", "..", "docs", "observability.md")).read()
 
     def in_docs(beginning):
         at = docs.index(f"    {beginning}")

@@ -5,7 +5,7 @@ import re
 
 import pymysql
 
-SOURCE = pathlib.Path(__file__).parent / "parity" / "statements.sql"
+SOURCE = pathlib.Path(__file__).parent / "statements.sql"
 
 # How many rows a rebuild copied is the engine's own affair.
 UNCOUNTED = ("alter", "drop", "create", "optimize")

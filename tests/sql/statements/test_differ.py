@@ -10,7 +10,7 @@ import time
 
 from conftest import private
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "differ"))
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "differ"))
 
 from compare import Died, Pair  # noqa: E402
 from differ import search  # noqa: E402

@@ -8,7 +8,7 @@ import pytest
 
 def named():
     """What the page names, as patterns: `_x` behind `A_b` stands for `A_x` and `A_b_x`, … for anything."""
-    page = open(os.path.join(os.path.dirname(__file__), "..", "..", "docs", "from-innodb.md")).read()
+    page = open(os.path.join(os.path.dirname(__file__), "..", "..", "..", "docs", "from-innodb.md")).read()
     patterns, last = set(), ""
     for one in re.findall(r"`([^`\s]+)`", page):
         if one.startswith("_"):

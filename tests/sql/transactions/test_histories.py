@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "histories"))
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "histories"))
 
 from check import FORBIDDEN, SNAPSHOT, Append, Read, Transaction, check, settle  # noqa: E402
 from record import record  # noqa: E402
