@@ -77,7 +77,7 @@ use terrace_tier::objects::object::PageObjects;
 use terrace_tier::objects::object::codec::Codecs;
 use terrace_tier::objects::sink::Patches;
 use terrace_tier::page::SpaceId;
-use terrace_tier::read::Path;
+use terrace_tier::read::ReadPath;
 use terrace_tier::volume::flush::{FlushWorker, Flusher};
 use terrace_tier::volume::map::{Map, MapError, home};
 use terrace_tier::volume::object_buffer::ObjectBuffer;
@@ -103,7 +103,7 @@ pub struct Storage {
     /// Temporary pages, in the same memory, and where they go if that has no room for them.
     pub temporary: Arc<Pages>,
     pub spill: Arc<Spill>,
-    pub path: Arc<Path>,
+    pub path: Arc<ReadPath>,
     /// Flash, if room there is asked for, and what is kept on it.
     pub flash: Option<Arc<dyn Disk>>,
     pub bpe: Option<Arc<Bpe>>,
@@ -188,7 +188,7 @@ impl Storage {
         objects.iter().for_each(|objects| objects.codecs.set_fallback(config.compression));
         let far = objects.clone().map(|objects| objects as Arc<dyn PageObjects>);
         let misses = Arc::new(Misses::new(parts.world.clock.clone()));
-        let path = Path::new(map.clone(), buffer.clone(), flash.clone(), far, misses);
+        let path = ReadPath::new(map.clone(), buffer.clone(), flash.clone(), far, misses);
         let path = Arc::new(path.without(config.without));
         path.set_pending(pending.clone());
         let rules = Arc::new(Rules::default());

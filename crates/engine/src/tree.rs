@@ -33,7 +33,7 @@
 //! Beside the usual path:
 //!
 //! * A page of a large value is read with its neighbours, as far as these are in the same tier (`overflow.rs`, `tier/src/memory/pool/ahead.rs`,
-//!   `read/ahead.rs`: `chained`, `Pool::bring_with`, `Path::pages_beside`).
+//!   `read/ahead.rs`: `chained`, `Pool::bring_with`, `ReadPath::pages_beside`).
 //! * A row lists the pages of its large values. The transaction that drops a value notes them in undo, and purge frees the pages that are not in
 //!   memory without reading them, once. If a failed purge or a crash may have freed them already, purge checks first (`overflow/runs.rs`,
 //!   `off_page.rs`, `undo/chains.rs`, `txn/purge.rs`: `Placed`, `free_known`, `Core::is_purged_once`).

@@ -34,7 +34,7 @@
 //!   writers (`purge/trouble.rs`: `Trouble::pass_by`, `failed`).
 //! * Writers are slowed smoothly as free slots fall from the low watermark to zero; while they hold locks, only if they owe much. Bulk builds and
 //!   their large values receive a share of the slots that sinking frees, and are throttled first (`write_throttle.rs`, `bulk_throttle.rs`:
-//!   `Core::keep_pace`, `BulkThrottle::wait`).
+//!   `Core::throttle_write`, `BulkThrottle::wait`).
 
 pub mod cancel;
 mod change;

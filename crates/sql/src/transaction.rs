@@ -463,7 +463,7 @@ pub unsafe extern "C" fn terrace_ticket_close(ticket: *mut TerraceTicket) {
         let ticket = unsafe { Box::from_raw(ticket) };
         // If the log has failed, no session sees it before the next start.
         let _ = ticket.ticket.wait_seen();
-        ticket.ticket.keep_pace();
+        ticket.ticket.throttle();
     }
 }
 

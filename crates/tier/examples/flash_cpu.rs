@@ -9,7 +9,7 @@ use terrace_io::sched::{Step, Worker};
 use terrace_sim::SimWorld;
 use terrace_tier::flash::Leaving;
 use terrace_tier::flash::admission::filter::Rule;
-use terrace_tier::flash::bpe::{Bpe, BpeSettings, BpeWorker, Found};
+use terrace_tier::flash::bpe::{Bpe, BpeSettings, BpeWorker, Lookup};
 use terrace_tier::page::{self, PAGE_SIZE, PageId, PageKind, SpaceId, Tag};
 
 const PAGES: u32 = 4096;
@@ -66,7 +66,7 @@ fn main() {
         match phase.as_str() {
             "hit" => {
                 for n in 0..PAGES {
-                    assert!(bpe.find(id(n), tags[n as usize], &mut buf) == Found::Found);
+                    assert!(bpe.find(id(n), tags[n as usize], &mut buf) == Lookup::Hit);
                     ops += 1;
                 }
             }
@@ -82,7 +82,7 @@ fn main() {
             "miss" => {
                 for _ in 0..16 {
                     for n in PAGES..2 * PAGES {
-                        assert!(bpe.find(id(n + 1_000_000), tags[n as usize], &mut buf) == Found::Absent);
+                        assert!(bpe.find(id(n + 1_000_000), tags[n as usize], &mut buf) == Lookup::Absent);
                         ops += 1;
                     }
                 }

@@ -5,7 +5,7 @@
 //! * The first use of a frame makes the kernel build a huge page for its group of 128, although the server turned huge pages off (`huge.rs`,
 //!   `io/src/reserve.rs`: `Parts::prepare`, `Reserved::take_huge`).
 //! * A miss during a scan also reads the pages behind it (before it, in a descending scan); from flash only a few of them (`pool/ahead.rs`,
-//!   `read/ahead.rs`: `Pool::claim_ahead`, `Path::run`).
+//!   `read/ahead.rs`: `Pool::claim_ahead`, `ReadPath::run`).
 //! * A scan that continues, up or down, is prefetched: the next stretch, up to a run of blocks, by several prefetchers; what flash has of it in
 //!   batches of 16 pages (`pool/scans.rs`, `pool/ahead.rs`, `prefetch.rs`, `bpe/find.rs`: `Scans::read`, `Pool::prefetch`, `Bpe::find_many`).
 //! * An open cursor pins no page between calls: it remembers its leaf by frame and version, and searches its key again if the page left that frame

@@ -3,7 +3,7 @@
 //!
 //! On the volume a page is in its slot or, after sinking, perhaps still in the slot that it left (`map/clean.rs`).
 //!
-//! [`Path::fetch`] is the whole read, one line a tier. The map says which image is current. An image from any tier is served only
+//! [`ReadPath::fetch`] is the whole read, one line a tier. The map says which image is current. An image from any tier is served only
 //! if it is intact, belongs to this page, and carries the map's tag (invariants 2 and 9). A corrupt image on flash is a miss. A
 //! corrupt image on the volume or in an object is an error that names tier, object, space and page: flash was searched before,
 //! and no other place has an image with the map's tag (an object of a page that has a slot is older).
@@ -52,7 +52,7 @@ pub struct PathCounters {
     pub corrupt: AtomicU64,
 }
 
-pub struct Path {
+pub struct ReadPath {
     map: Arc<Map>,
     buffer: Arc<ObjectBuffer>,
     flash: Option<Arc<dyn FlashCache>>,
@@ -65,15 +65,15 @@ pub struct Path {
     pub counters: PathCounters,
 }
 
-impl Path {
+impl ReadPath {
     pub fn new(
         map: Arc<Map>,
         buffer: Arc<ObjectBuffer>,
         flash: Option<Arc<dyn FlashCache>>,
         objects: Option<Arc<dyn PageObjects>>,
         misses: Arc<Misses>,
-    ) -> Path {
-        Path {
+    ) -> ReadPath {
+        ReadPath {
             map,
             buffer,
             flash,
@@ -87,8 +87,8 @@ impl Path {
         }
     }
 
-    pub fn without(self, without: Without) -> Path {
-        Path { without, ..self }
+    pub fn without(self, without: Without) -> ReadPath {
+        ReadPath { without, ..self }
     }
 
     /// Set once, before the first read.
@@ -201,7 +201,7 @@ fn from_body(id: PageId, at: &InObject, error: BodyError) -> ReadError {
     }
 }
 
-impl Below for Path {
+impl Below for ReadPath {
     fn fetch(&self, id: PageId, image: &mut [u8]) -> Result<Fetched, ReadError> {
         if id.space.is_temporary() {
             return self.fetch_temporary(id, image);

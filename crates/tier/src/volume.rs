@@ -7,7 +7,7 @@
 //!   `engine/src/tree/space/free.rs`, `space/run.rs`: `Flusher::forget`, `Map::clear`).
 //! * A table with limits of writes: pages beyond them stay dirty and other tables' pages are flushed, until the log, frames or a waiting thread need
 //!   them written. Its writers are slowed before that; builds wait before they write (`flush/limit.rs`, `sink/limit.rs`,
-//!   `engine/src/txn/write_throttle.rs`: `Turns::admits`, `Flusher::wait_to_write`, `Core::keep_pace`).
+//!   `engine/src/txn/write_throttle.rs`: `Turns::admits`, `Flusher::wait_to_write`, `Core::throttle_write`).
 
 pub mod bypass;
 pub mod flush;

@@ -86,7 +86,7 @@ impl Flash {
 }
 
 #[derive(Default)]
-struct Seen {
+struct Tally {
     hits: u64,
     /// Of values that an earlier start wrote, after a clean end, a killed process, and a loss of power.
     warm: [u64; 3],
@@ -99,7 +99,7 @@ struct Seen {
     cancelled: u64,
 }
 
-impl Seen {
+impl Tally {
     fn add(&mut self, flash: &Flash) {
         let get = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         let counters = &flash.cache.counters;
@@ -113,7 +113,7 @@ impl Seen {
 }
 
 /// A random run; Err says what was served that should not have been.
-fn one_run(seed: u64, seen: &mut Seen) -> Result<(), String> {
+fn one_run(seed: u64, seen: &mut Tally) -> Result<(), String> {
     let sim = SimWorld::new(seed);
     let random = sim.random.clone();
     let disk = sim.disk("flash");
@@ -252,11 +252,11 @@ mod sound {
 
     #[test]
     fn nothing_but_the_version_asked_for_is_ever_served() {
-        let mut seen = Seen::default();
+        let mut seen = Tally::default();
         for seed in 0..200 {
             one_run(seed, &mut seen).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         }
-        let Seen { hits, warm, together, moved, evicted, false_matches, stale, too_long, cancelled } = seen;
+        let Tally { hits, warm, together, moved, evicted, false_matches, stale, too_long, cancelled } = seen;
         println!(
             "{hits} hits ({together} of several, {warm:?} warm), {evicted} segments evicted, {moved} values moved, \
              {false_matches} false matches, {stale} stale, {too_long} too long, {cancelled} cancelled"
@@ -336,7 +336,7 @@ mod planted {
     #[test]
     #[ignore = "plants a bug in the whole process: make planted"]
     fn each_planted_bug_is_found_within_twenty_seeds() {
-        let runs = || (0..20).find_map(|seed| one_run(seed, &mut Seen::default()).err());
+        let runs = || (0..20).find_map(|seed| one_run(seed, &mut Tally::default()).err());
         assert_eq!(runs(), None);
         let bugs: [(&str, &Switch); 3] = [
             ("the version is ignored", &BLOCK_VERSION_IGNORED),

@@ -11,7 +11,7 @@ use terrace_io::sched::Worker;
 use terrace_sim::{SimDisk, SimWorld};
 use terrace_tier::flash::Leaving;
 use terrace_tier::flash::admission::filter::Rule;
-use terrace_tier::flash::bpe::{Bpe, BpeSettings, BpeWorker, Evicted, Found, chunk};
+use terrace_tier::flash::bpe::{Bpe, BpeSettings, BpeWorker, Evicted, Lookup, chunk};
 use terrace_tier::page::{self, PAGE_SIZE, PageId, PageKind, SpaceId, Tag};
 
 fn page(n: u32) -> PageId {
@@ -45,7 +45,7 @@ impl Flash {
     /// The image it serves when asked for `version`.
     fn find(&self, id: PageId, version: u64) -> Option<Vec<u8>> {
         let mut buf = vec![0; PAGE_SIZE];
-        (self.bpe.find(id, image(id, version).1, &mut buf) == Found::Found).then_some(buf)
+        (self.bpe.find(id, image(id, version).1, &mut buf) == Lookup::Hit).then_some(buf)
     }
     /// The same of several pages at once.
     fn find_many(&self, wanted: &[(PageId, u64)]) -> Vec<Option<Vec<u8>>> {

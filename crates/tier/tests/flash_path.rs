@@ -12,7 +12,7 @@ use terrace_tier::flash::bpe::BpeWorker;
 use terrace_tier::memory::lower_tiers::Below as _;
 use terrace_tier::memory::pool::Access;
 use terrace_tier::page::PageId;
-use terrace_tier::read::Path;
+use terrace_tier::read::ReadPath;
 
 fn page(n: u32) -> PageId {
     page_of(n / 128, n % 128)
@@ -97,7 +97,7 @@ fn half_sunk() -> Rig {
 }
 
 /// All of them leave memory. How many of each half are on flash then, and how many were left to the volume.
-fn leave(rig: &mut Rig, path: &Path) -> (usize, usize, u64) {
+fn leave(rig: &mut Rig, path: &ReadPath) -> (usize, usize, u64) {
     let before = rig.run.bpe.counters.near.load(Ordering::Relaxed);
     for n in 0..64 {
         let (mut bytes, _) = rig::image(page(n), rig.version(page(n)).unwrap());
@@ -133,7 +133,7 @@ fn without_kept_copies_a_page_that_flash_has_is_written_there_each_time_it_leave
     let mut rig = Rig::with_flash(1, 400, 160);
     assert!(rig.flush(page(3)));
     rig.run.sinker.sink_all().unwrap();
-    let leave = |rig: &mut Rig, path: &Path, version: u64| {
+    let leave = |rig: &mut Rig, path: &ReadPath, version: u64| {
         let (mut image, _) = rig::image(page(3), version);
         path.evicted(page(3), &mut image, 2);
         fill(&mut rig.run);

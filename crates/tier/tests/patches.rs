@@ -23,7 +23,7 @@ use terrace_tier::objects::object::format::HEADER;
 use terrace_tier::objects::object::{BodyError, Draft, Objects};
 use terrace_tier::objects::sink::Sunk;
 use terrace_tier::page::{PAGE_SIZE, PageId, Tag};
-use terrace_tier::read::Path;
+use terrace_tier::read::ReadPath;
 
 fn put(rig: &Rig, block: u32) -> (u32, bool) {
     match rig.run.sinker.sink_block(block_of(block)).unwrap() {
@@ -322,7 +322,7 @@ fn a_reader_whose_patch_is_gone_when_he_asks_looks_again() {
             requests: AtomicU64::new(0),
         });
         let (map, buffer, misses) = (rig.run.map.clone(), rig.run.buffer.clone(), rig.run.misses.clone());
-        let path = Path::new(map, buffer, None, Some(late.clone()), misses);
+        let path = ReadPath::new(map, buffer, None, Some(late.clone()), misses);
         let ids = [page_of(0, 1), page_of(0, 2)];
         let mut images = ids.map(|_| AlignedBuf::zeroed(PAGE_SIZE));
         if together {

@@ -15,14 +15,14 @@ use terrace_tier::page::PAGE_SIZE;
 
 /// What buffers have beyond what they had before, and beyond what the block has taken: the most at any look.
 #[derive(Default)]
-struct Seen {
+struct Peak {
     held: AtomicUsize,
     beyond: AtomicUsize,
 }
 
 /// Sinks the block, and looks when an old object has been got and when the block waits to be put.
-fn sink(rig: &Rig) -> (Sunk, Arc<Seen>) {
-    let seen = Arc::new(Seen::default());
+fn sink(rig: &Rig) -> (Sunk, Arc<Peak>) {
+    let seen = Arc::new(Peak::default());
     let before = AlignedBuf::mapped();
     for point in ["sink-asked", "sink-gathered"] {
         let (seen, sinker) = (seen.clone(), rig.run.sinker.clone());

@@ -78,7 +78,7 @@ impl Worker for PurgeWorker {
                 trouble.over();
             }
         }
-        self.core.set_brake();
+        self.core.set_purge_throttle();
         match done {
             Ok(true) => {
                 self.purged_at = now;

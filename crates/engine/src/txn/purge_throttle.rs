@@ -53,21 +53,21 @@ impl Core {
     }
 
     /// Sets the brake as the lag is now.
-    pub fn set_brake(&self) {
+    pub fn set_purge_throttle(&self) {
         let new = match self.purging.is_stuck() {
             true => 0,
             false => delay(self.purge_lag(), self.config.purge_lag_max as u64),
         };
-        let old = self.brake.delay.swap(new, Ordering::Relaxed);
+        let old = self.purge_throttle.delay.swap(new, Ordering::Relaxed);
         if old > 0 && new == 0 {
-            self.brake.released.notify();
+            self.purge_throttle.released.notify();
         }
     }
 
     /// One more change by a writer that owes so much already: it waits when that is enough. Latches are not held; row
     /// locks may be, and purge waits for none. A change whose wait is cancelled is not made.
     pub fn slow_down(&self, owed: &mut Nanos) -> Result<()> {
-        let delay = self.brake.delay();
+        let delay = self.purge_throttle.delay();
         if delay == 0 {
             *owed = 0;
             return Ok(());
@@ -81,13 +81,13 @@ impl Core {
         if cancel::refuses(observe::Wait::Purge) {
             return Err(Error::Cancelled);
         }
-        let (since, released) = (world.clock.now(), self.brake.released.ticket());
-        if self.brake.delay() > 0 {
+        let (since, released) = (world.clock.now(), self.purge_throttle.released.ticket());
+        if self.purge_throttle.delay() > 0 {
             let _shown = observe::wait(observe::Wait::Purge);
-            world.sched.wait(&self.brake.released, released, Some(wait));
+            world.sched.wait(&self.purge_throttle.released, released, Some(wait));
         }
-        self.brake.waits.fetch_add(1, Ordering::Relaxed);
-        self.brake.nanos.fetch_add(world.clock.now().saturating_sub(since), Ordering::Relaxed);
+        self.purge_throttle.waits.fetch_add(1, Ordering::Relaxed);
+        self.purge_throttle.nanos.fetch_add(world.clock.now().saturating_sub(since), Ordering::Relaxed);
         if cancel::asked() { Err(Error::Cancelled) } else { Ok(()) }
     }
 }

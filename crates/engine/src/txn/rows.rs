@@ -185,7 +185,7 @@ impl Txn {
     fn pay(&self, state: &mut TxnState, table: &Table) -> Result<()> {
         self.core.slow_down(&mut state.owed)?;
         let holds = state.id != 0 || state.locked > 0;
-        self.core.keep_pace(table, holds, &mut state.owed_for_slots)
+        self.core.throttle_write(table, holds, &mut state.owed_for_slots)
     }
 
     /// Returns whether a row was there.

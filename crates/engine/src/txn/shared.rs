@@ -57,8 +57,8 @@ pub struct Core {
     pub(crate) unforgotten: Mutex<Option<Unforgotten>, { Mutexes::History as u8 }>,
     pub purging: Trouble,
     pub rollbacks: Rollbacks,
-    pub brake: PurgeThrottle,
-    pub pace: WriteThrottle,
+    pub purge_throttle: PurgeThrottle,
+    pub write_throttle: WriteThrottle,
     sessions: AtomicU64,
     /// Whether built pages pass by the log (`terrace_tier::volume::bypass`), and large values.
     pub bypass: AtomicBool,
@@ -114,8 +114,8 @@ impl Core {
             unforgotten: Mutex::default(),
             purging: Trouble::default(),
             rollbacks: Rollbacks::default(),
-            brake: PurgeThrottle::default(),
-            pace: WriteThrottle::default(),
+            purge_throttle: PurgeThrottle::default(),
+            write_throttle: WriteThrottle::default(),
             sessions: AtomicU64::new(0),
             bypass: AtomicBool::new(true),
             bypass_from: AtomicU64::new(BYPASS_FROM),
@@ -193,7 +193,7 @@ impl Core {
             )
         };
         if many {
-            self.set_brake();
+            self.set_purge_throttle();
         }
         if first || many || self.ids.wants_settling() {
             self.purge_wanted.notify();

@@ -41,7 +41,7 @@ impl Ticket {
         } else if self.end == 0 {
             self.wait_seen()?;
         }
-        self.keep_pace();
+        self.throttle();
         Ok(())
     }
 
@@ -52,12 +52,12 @@ impl Ticket {
             self.core.streams.pages().redo().make_written(self.end)?;
         }
         self.wait_seen()?;
-        self.keep_pace();
+        self.throttle();
         Ok(())
     }
 
     /// Waits as a writer has to that changed rows while the object buffer was nearly full, and has not waited yet: less than 20 ms. `wait` does so, too.
-    pub fn keep_pace(&self) {
+    pub fn throttle(&self) {
         self.core.pay_late(self.owed);
     }
 

@@ -105,7 +105,7 @@ impl Core {
         }
         let (slots, free) = map.slots_pressure_lately();
         if free.saturating_sub(self.storage.pages.pool().homeless() as u32) >= policy::low(slots) {
-            self.pace.is_free();
+            self.write_throttle.is_free();
             return 0;
         }
         let pool = self.storage.pages.pool();
@@ -113,11 +113,11 @@ impl Core {
         let free = free.saturating_sub(pool.homeless() as u32);
         let cost = delay(free, slot_reservation::keep_of_tables(map), slots, coming);
         if cost == 0 {
-            self.pace.is_free();
+            self.write_throttle.is_free();
             return 0;
         }
         let patience = self.storage.config.log_wait_timeout_ms.saturating_mul(1_000_000);
-        let stuck = self.pace.is_stuck(self.storage.world.clock.now(), map.slots_sunk(), patience);
+        let stuck = self.write_throttle.is_stuck(self.storage.world.clock.now(), map.slots_sunk(), patience);
         if stuck { 0 } else { cost }
     }
 
@@ -155,7 +155,7 @@ impl Core {
 
     /// One more change to the table by a writer that owes so much already: it waits when that is enough. Latches are not held; row
     /// locks may be (`holds`), and neither flushing nor sinking waits for one. A change whose wait is cancelled is not made.
-    pub fn keep_pace(&self, table: &Table, holds: bool, owed: &mut Nanos) -> Result<()> {
+    pub fn throttle_write(&self, table: &Table, holds: bool, owed: &mut Nanos) -> Result<()> {
         let for_slots = self.slot_delay();
         let cost = for_slots.max(self.limit_delay(table));
         *owed = if cost == 0 { 0 } else { *owed + cost };
@@ -173,7 +173,7 @@ impl Core {
         if is_limit {
             self.limiting(table).iter().for_each(|limited| limited.waited_to_write(waited));
         } else {
-            self.count_pace(waited);
+            self.count_wait(waited);
         }
         if cancel::asked() { Err(Error::Cancelled) } else { Ok(()) }
     }
@@ -181,13 +181,13 @@ impl Core {
     /// What a transaction that has ended still owes for its changes. Less than 20 ms.
     pub fn pay_late(&self, owed: Nanos) {
         if owed >= WAIT && self.slot_delay() > 0 {
-            self.count_pace(self.wait_out(owed, || self.slot_delay()));
+            self.count_wait(self.wait_out(owed, || self.slot_delay()));
         }
     }
 
-    fn count_pace(&self, waited: Nanos) {
-        self.pace.waits.fetch_add(1, Ordering::Relaxed);
-        self.pace.nanos.fetch_add(waited, Ordering::Relaxed);
+    fn count_wait(&self, waited: Nanos) {
+        self.write_throttle.waits.fetch_add(1, Ordering::Relaxed);
+        self.write_throttle.nanos.fetch_add(waited, Ordering::Relaxed);
     }
 
     /// Waits so long, or less if changes come to `cost` less meanwhile. Returns how long.

@@ -114,7 +114,7 @@ impl Rig {
     }
 
     fn waits(&self) -> u64 {
-        self.engine.core().pace.waits.load(Ordering::Relaxed)
+        self.engine.core().write_throttle.waits.load(Ordering::Relaxed)
     }
 }
 
@@ -281,7 +281,7 @@ fn update_all_far_rows() -> (u64, u64, Rig) {
         "{end:?} after {} ms, the refused one {} ms, {} ms of them paced",
         took / 1_000_000,
         refused_after / 1_000_000,
-        rig.engine.core().pace.nanos.load(Ordering::Relaxed) / 1_000_000
+        rig.engine.core().write_throttle.nanos.load(Ordering::Relaxed) / 1_000_000
     );
     let Some((updated, Error::Full(what))) = end else { panic!("{end:?}") };
     assert!(updated > 1000 && what.contains("the object buffer is full"), "row {updated}: {what}");
@@ -369,7 +369,7 @@ fn planted_writers_that_are_not_paced_take_the_last_slots() {
 fn waits_of_short_transactions() -> [u64; 3] {
     let rig = Rig::new(5, 50_000_000);
     rig.load(9000);
-    let (mut waits, waited) = ([0; 3], || rig.engine.core().pace.nanos.load(Ordering::Relaxed));
+    let (mut waits, waited) = ([0; 3], || rig.engine.core().write_throttle.nanos.load(Ordering::Relaxed));
     let key = |n: u64| n.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes();
     for n in 0..600u64 {
         let txn = rig.engine.begin(Isolation::ReadCommitted);
@@ -421,7 +421,7 @@ fn where_writers_are_slowed_for_new_pages_blocks_sink() {
     }
     let sinker = &rig.engine.core().storage.cold.as_ref().unwrap().sinker;
     let counted = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-    let waited = counted(&rig.engine.core().pace.nanos);
+    let waited = counted(&rig.engine.core().write_throttle.nanos);
     let sunk = (counted(&sinker.counters.by_watermark), counted(&sinker.counters.by_cooling));
     println!(
         "{} us, {} us of them slowed; {sunk:?} blocks sunk",

@@ -169,7 +169,7 @@ fn a_wait_for_a_slot_ends_and_the_roll_back_does_not() {
 fn a_throttled_change_that_is_cancelled_is_not_made() {
     let rig = Rig::new(5, 5 << 20);
     rig.on.store().faults.dead.store(true, Ordering::SeqCst);
-    let waits = || rig.engine.core().pace.waits.load(Ordering::Relaxed);
+    let waits = || rig.engine.core().write_throttle.waits.load(Ordering::Relaxed);
     let mut txn = rig.engine.begin(Isolation::ReadCommitted);
     for key in 0.. {
         txn.statement_begin();

@@ -46,7 +46,7 @@ impl Rig {
         most
     }
     fn waits(&self) -> u64 {
-        self.engine.core().brake.waits.load(Ordering::Relaxed)
+        self.engine.core().purge_throttle.waits.load(Ordering::Relaxed)
     }
 }
 

@@ -56,7 +56,7 @@ impl Commit {
         match durability {
             Durability::Wait => self.ticket.wait()?,
             Durability::Written => self.ticket.wait_written()?,
-            Durability::None => self.ticket.keep_pace(),
+            Durability::None => self.ticket.throttle(),
         }
         Ok(())
     }

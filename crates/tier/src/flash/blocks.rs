@@ -185,7 +185,7 @@ pub struct BlockStatus {
     pub off: Option<String>,
 }
 
-struct State<K: StoredKey> {
+struct CacheState<K: StoredKey> {
     core: Core<Records<K>, Segments>,
     /// Bytes of queued values, with those whose record is being copied.
     queue_bytes: usize,
@@ -209,7 +209,7 @@ struct Flash {
 }
 
 pub struct BlockCache<K: StoredKey> {
-    state: Mutex<State<K>, { Mutexes::Flash as u8 }>,
+    state: Mutex<CacheState<K>, { Mutexes::Flash as u8 }>,
     settings: BlockSettings,
     /// None if the flash could not even be opened.
     flash: Option<Flash>,
@@ -271,7 +271,7 @@ impl<K: StoredKey> BlockCache<K> {
             index.begin_restore();
         }
         let cache = BlockCache {
-            state: Mutex::new(State {
+            state: Mutex::new(CacheState {
                 core: Core {
                     index,
                     filter: filter_of(settings.admission, geometry.slots() as usize),
@@ -341,7 +341,7 @@ impl<K: StoredKey> BlockCache<K> {
     }
 
     /// None: it is to be written.
-    fn judge(&self, state: &mut State<K>, key: K, mark: u32, accesses: u8) -> Option<Offered> {
+    fn judge(&self, state: &mut CacheState<K>, key: K, mark: u32, accesses: u8) -> Option<Offered> {
         let (index, filter) = (&state.core.index, &mut state.core.filter);
         if index.matches_any(mark) {
             return Some(Offered::Kept);
@@ -357,14 +357,14 @@ impl<K: StoredKey> BlockCache<K> {
     }
 
     /// Promises a place in the queue for a record whose buffer has `len` bytes. False: the queue is full.
-    fn promise(&self, state: &mut State<K>, len: usize) -> bool {
+    fn promise(&self, state: &mut CacheState<K>, len: usize) -> bool {
         let fits = state.queue_bytes == 0 || state.queue_bytes + len <= self.settings.queue_bytes;
         let promised = fits && state.core.fills.promise().is_some();
         state.queue_bytes += if promised { len } else { 0 };
         promised
     }
     /// Redeems a promise with the fill, or cancels it.
-    fn redeem(&self, state: &mut State<K>, len: usize, fill: Option<Fill<K>>) {
+    fn redeem(&self, state: &mut CacheState<K>, len: usize, fill: Option<Fill<K>>) {
         if fill.is_none() {
             state.queue_bytes = state.queue_bytes.saturating_sub(len);
         }

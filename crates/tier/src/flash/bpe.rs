@@ -91,9 +91,9 @@ pub struct BpeSettings {
 
 /// What a look into the flash gave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Found {
+pub enum Lookup {
     /// The image was filled in.
-    Found,
+    Hit,
     Absent,
 }
 
@@ -155,7 +155,7 @@ pub struct BpeStatus {
     pub off: Option<String>,
 }
 
-struct State {
+struct BpeState {
     core: Core<PageImages, Index>,
     /// The class of each table and placement that has rules.
     classes: HashMap<(u32, bool), Class>,
@@ -197,7 +197,7 @@ impl Files {
 type WhenRestored = Box<dyn Fn(&Bpe) + Send + Sync>;
 
 pub struct Bpe {
-    state: Mutex<State, { Mutexes::Flash as u8 }>,
+    state: Mutex<BpeState, { Mutexes::Flash as u8 }>,
     /// None if the flash could not even be opened.
     files: Option<Files>,
     wake: Arc<Event>,
@@ -240,7 +240,7 @@ impl Bpe {
             index.begin_restore();
         }
         Bpe {
-            state: Mutex::new(State {
+            state: Mutex::new(BpeState {
                 core: Core {
                     index,
                     filter: filter_of(settings.admission, slots as usize),
@@ -481,7 +481,7 @@ impl FlashCache for Bpe {
         Bpe::seems_to_have(self, id)
     }
     fn find(&self, id: PageId, tag: Tag, image: &mut [u8]) -> bool {
-        Bpe::find(self, id, tag, image) == Found::Found
+        Bpe::find(self, id, tag, image) == Lookup::Hit
     }
     fn find_many(&self, pages: &[(PageId, Tag)], images: &mut [&mut [u8]]) -> Vec<bool> {
         Bpe::find_many(self, pages, images)

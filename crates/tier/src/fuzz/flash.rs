@@ -3,7 +3,7 @@
 use super::Sample;
 use crate::flash::Leaving;
 use crate::flash::admission::filter::Rule;
-use crate::flash::bpe::{Bpe, BpeSettings, BpeWorker, Found, chunk, saved};
+use crate::flash::bpe::{Bpe, BpeSettings, BpeWorker, Lookup, chunk, saved};
 use crate::page::{self, PAGE_SIZE, PageId, PageKind, SpaceId};
 use std::sync::Arc;
 use terrace_io::AlignedBuf;
@@ -79,7 +79,7 @@ pub fn run(bytes: &[u8]) {
     for n in 0..20 {
         let (mine, tag) = image(n);
         let mut found = vec![0; PAGE_SIZE];
-        let served = bpe.find(id(n), tag, &mut found) == Found::Found;
+        let served = bpe.find(id(n), tag, &mut found) == Lookup::Hit;
         assert!(!served || found == mine, "page {n} is served with another's image");
         bpe.evicted(id(n + 100), &image(n + 100).0, Leaving::used(2));
         while worker.step() == Step::Worked {}

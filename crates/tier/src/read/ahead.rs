@@ -2,7 +2,7 @@
 //! time to its first byte is most of the cost of a page; from the volume or from flash it is one batch. Flash is near: a scan
 //! that begins there reads few pages along, because an unused page costs about as much as the wait that a used one saves.
 
-use super::{FlashCache, Path, from_body};
+use super::{FlashCache, ReadPath, from_body};
 use crate::ablation::Mechanism;
 use crate::address::ObjectKey;
 use crate::address::Slot;
@@ -44,7 +44,7 @@ enum PageSource {
     Object(Option<ObjectKey>),
 }
 
-impl Path {
+impl ReadPath {
     fn place(&self, id: PageId, home: &Home) -> PageSource {
         let object = home.object.map(|at| at.key);
         match home.slot {

@@ -10,7 +10,7 @@
 //!
 //! Locks: `turns`, then a table's buckets; for memory work only.
 
-use super::Path;
+use super::ReadPath;
 use crate::address::Located;
 use crate::address::Tier;
 use crate::limits::quota::{Rules, Table};
@@ -48,7 +48,7 @@ struct TokenTurn {
 
 const PAGE: u64 = PAGE_SIZE as u64;
 
-impl Path {
+impl ReadPath {
     /// Set once, before the first read.
     pub fn set_rules(&self, world: World, rules: Arc<Rules>) {
         let limits = Limits { world, rules, turns: Mutex::new(Turns::default()) };

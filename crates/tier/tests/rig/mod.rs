@@ -31,7 +31,7 @@ use terrace_tier::objects::sink::{
     AlwaysNoted, EpochSequences, Patches, SinkParts, SinkSettings, SinkWorker, Sinker,
 };
 use terrace_tier::page::{self, BLOCK_PAGES, BlockId, Glsn, PAGE_SIZE, PageId, PageKind, SpaceId, Tag};
-use terrace_tier::read::Path;
+use terrace_tier::read::ReadPath;
 use terrace_tier::volume::map::{Map, home};
 use terrace_tier::volume::object_buffer::{self, ObjectBuffer};
 
@@ -85,7 +85,7 @@ pub struct Running {
     pub buffer: Arc<ObjectBuffer>,
     pub bpe: Arc<Bpe>,
     pub bpe_worker: BpeWorker,
-    pub path: Arc<Path>,
+    pub path: Arc<ReadPath>,
     pub misses: Arc<Misses>,
     pub pages: Arc<Pages>,
     pub objects: Arc<Objects>,
@@ -373,10 +373,10 @@ impl Rig {
     }
 
     /// Another way to the same tiers, without one mechanism.
-    pub fn path_without(&self, one: Mechanism) -> Arc<Path> {
+    pub fn path_without(&self, one: Mechanism) -> Arc<ReadPath> {
         let Running { map, buffer, bpe, objects, misses, .. } = &self.run;
         let (flash, objects) = (Some(bpe.clone() as _), Some(objects.clone() as _));
-        let path = Path::new(map.clone(), buffer.clone(), flash, objects, misses.clone());
+        let path = ReadPath::new(map.clone(), buffer.clone(), flash, objects, misses.clone());
         Arc::new(path.without(Without::default().and(one)))
     }
 
@@ -430,7 +430,7 @@ fn open(
     ));
     let misses = Arc::new(Misses::new(world.clock.clone()));
     let path =
-        Path::new(map.clone(), buffer.clone(), Some(bpe.clone()), Some(objects.clone()), misses.clone());
+        ReadPath::new(map.clone(), buffer.clone(), Some(bpe.clone()), Some(objects.clone()), misses.clone());
     let path = Arc::new(path);
     let pages = Arc::new(Pages::new(world.clone(), 48, path.clone(), redo.clone()));
     let parts = SinkParts {

@@ -33,14 +33,14 @@ fn work_alone(run: &mut Run) -> Result<(), Error> {
 
 /// What was found when the run was cut at this step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Found {
+enum AfterCrash {
     Nothing,
     Empty,
     Half,
     Whole,
 }
 
-fn found_after(run: &Run, step: u64) -> Found {
+fn found_after(run: &Run, step: u64) -> AfterCrash {
     run.sim.sched.drop_workers();
     run.disk.crash();
     run.sim.power_on();
@@ -54,17 +54,17 @@ fn found_after(run: &Run, step: u64) -> Found {
             let rows = seen(&table, &begin(&engine), 0).unwrap();
             assert!(rows.is_empty() || run.may.contains(&rows), "step {step}: {} rows", rows.len());
             check_all(&engine, &table, &rows);
-            if rows.is_empty() { Found::Empty } else { Found::Whole }
+            if rows.is_empty() { AfterCrash::Empty } else { AfterCrash::Whole }
         }
-        Err(Error::Absent(_)) => Found::Nothing,
+        Err(Error::Absent(_)) => AfterCrash::Nothing,
         Err(Error::Corrupt(what)) => {
             assert!(what.contains("table db/t was not filled to its end"), "step {step}: {what}");
             assert!(engine.truncate_tables(&["db/t"]).is_err(), "step {step}");
-            Found::Half
+            AfterCrash::Half
         }
         Err(error) => panic!("step {step}: {error}"),
     };
-    if found != Found::Nothing {
+    if found != AfterCrash::Nothing {
         engine.drop_table("db/t").unwrap();
     }
     run.sim.sched.run_some(5000);
@@ -81,7 +81,7 @@ fn a_crash_at_any_step_leaves_the_table_whole_or_out_of_use() {
     for bypass in [true, false] {
         let mut found = Vec::new();
         crash_at_each(PLAY, 80, bypass, &mut |run, step| found.push(found_after(run, step)));
-        for kind in [Found::Empty, Found::Half, Found::Whole] {
+        for kind in [AfterCrash::Empty, AfterCrash::Half, AfterCrash::Whole] {
             assert!(found.contains(&kind), "{kind:?} was never found: {found:?}");
         }
     }

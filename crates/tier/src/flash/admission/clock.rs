@@ -23,13 +23,13 @@ enum Order {
 
 pub(super) struct Clocked<K> {
     filter: Filter<K>,
-    held: Held<K>,
+    held: Resident<K>,
     /// The filter's leniency while flash is not full: a flash of a few slots has none.
     room: bool,
 }
 
 /// The pages on flash, and their order of eviction.
-struct Held<K> {
+struct Resident<K> {
     slots: Slots<K>,
     uses: Vec<u8>,
     hand: Slot,
@@ -53,13 +53,13 @@ impl<K: Key> Clocked<K> {
     fn with(pages: usize, rule: Rule, memory: Memory, order: Order) -> Clocked<K> {
         Clocked {
             filter: Filter::new(rule, pages, memory),
-            held: Held { slots: Slots::new(pages), uses: vec![0; pages], hand: 0, order },
+            held: Resident { slots: Slots::new(pages), uses: vec![0; pages], hand: 0, order },
             room: pages >= ROOM,
         }
     }
 }
 
-impl<K: Key> Held<K> {
+impl<K: Key> Resident<K> {
     /// The next victim of a full flash: all slots are in use.
     fn victim(&mut self, sketch: Option<&Sketch>) -> Slot {
         let len = self.slots.len() as Slot;

@@ -5,7 +5,7 @@
 
 use super::image::PageImages;
 use super::index::FlashSlot;
-use super::{Bpe, Found, count};
+use super::{Bpe, Lookup, count};
 use crate::flash::core::{LookedUp, expected};
 use crate::flash::key::{Validity, Verdict, mark as mark_of};
 use crate::page::{PageId, Tag};
@@ -28,7 +28,7 @@ impl Wanted {
 impl Bpe {
     /// Finds the page's current image, which has the tag `expected`. Does at most one read for each slot that matches. The
     /// content of `image` is undefined if the page is absent.
-    pub fn find(&self, id: PageId, expected: Tag, image: &mut [u8]) -> Found {
+    pub fn find(&self, id: PageId, expected: Tag, image: &mut [u8]) -> Lookup {
         let page = Wanted::new(id, expected);
         let look = {
             let mut state = self.state.lock();
@@ -40,7 +40,7 @@ impl Bpe {
             LookedUp::OnFlash(slots) => slots.iter().any(|slot| self.read_slot(page, *slot, image)),
         };
         count(if found { &self.counters.hits } else { &self.counters.misses });
-        if found { Found::Found } else { Found::Absent }
+        if found { Lookup::Hit } else { Lookup::Absent }
     }
 
     /// As `find` for several pages: one index look-up, and one batch of reads. Returns true for each page found. Pages not found

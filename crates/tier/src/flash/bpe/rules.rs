@@ -1,6 +1,6 @@
 //! Applies quotas and placement to flash: the class of a page, and what happens to pages when rules change.
 
-use super::{Bpe, State, mark_of};
+use super::{Bpe, BpeState, mark_of};
 use crate::address::Tier;
 use crate::limits::quota::{Class, Holder, Placement, Rules, SpaceRule};
 use crate::page::{PAGE_SIZE, PageId};
@@ -15,7 +15,7 @@ fn pages(bytes: u64) -> u32 {
     (bytes / PAGE_SIZE as u64).min(u64::from(u32::MAX)) as u32
 }
 
-impl State {
+impl BpeState {
     pub(super) fn class_of(&self, rule: Option<&SpaceRule>) -> Class {
         let named =
             rule.and_then(|rule| self.classes.get(&(rule.table.id, rule.placement == Placement::Keep)));

@@ -41,7 +41,7 @@ pub(super) fn run(bpe: &Bpe) {
 fn found(bpe: &Bpe, id: PageId, version: u64) -> bool {
     let (bytes, tag) = image(id, version);
     let mut buf = vec![0; PAGE_SIZE];
-    let found = bpe.find(id, tag, &mut buf) == Found::Found;
+    let found = bpe.find(id, tag, &mut buf) == Lookup::Hit;
     assert!(!found || buf == bytes, "page {id} is not the image asked for");
     found
 }

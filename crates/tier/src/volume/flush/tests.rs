@@ -6,7 +6,7 @@ use crate::memory::misses::Misses;
 use crate::memory::pages::Pages;
 use crate::memory::pool::{Access, share};
 use crate::page::{PAGE_HEADER, PageKind, PageRef, SpaceId, Tag};
-use crate::read::Path;
+use crate::read::ReadPath;
 use crate::testing::HeldLog;
 use crate::testing::odd_disk::OddDisk;
 use crate::volume::map::home::{self, Loading};
@@ -96,7 +96,7 @@ impl Rig {
         let map = Arc::new(loading.finish(self.slots, self.log.clone()).unwrap());
         let buffer = Arc::new(ObjectBuffer::open(volume).unwrap());
         let misses = Arc::new(Misses::new(self.sim.world().clock));
-        let path = Arc::new(Path::new(map.clone(), buffer.clone(), None, None, misses));
+        let path = Arc::new(ReadPath::new(map.clone(), buffer.clone(), None, None, misses));
         let pages = Arc::new(Pages::new(self.sim.world(), 256, path, self.log.clone()));
         let meddler = Arc::new(Meddler::default());
         assert!(meddler.pages.set(pages.clone()).is_ok());

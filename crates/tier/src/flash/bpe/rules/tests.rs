@@ -1,7 +1,7 @@
 use super::*;
 use crate::flash::Leaving;
 use crate::flash::admission::filter::Rule;
-use crate::flash::bpe::{BpeSettings, BpeWorker, Evicted, Found};
+use crate::flash::bpe::{BpeSettings, BpeWorker, Evicted, Lookup};
 use crate::limits::quota::{Limit, Share, TableRule};
 use crate::page::{self, PageKind, SpaceId, Tag};
 use std::sync::atomic::Ordering;
@@ -57,7 +57,7 @@ impl Flash {
     }
     fn has(&self, id: PageId) -> bool {
         let mut buf = vec![0; PAGE_SIZE];
-        self.bpe.find(id, image(id).1, &mut buf) == Found::Found
+        self.bpe.find(id, image(id).1, &mut buf) == Lookup::Hit
     }
     fn count(&self, space: u32, pages: u32) -> u32 {
         (0..pages).filter(|n| self.bpe.seems_to_have(id(space, *n))).count() as u32
