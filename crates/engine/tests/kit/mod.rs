@@ -1,6 +1,6 @@
 //! What the engine's tests share: a simulated machine with an engine on it, tables, and a lock for bugs that are planted.
 //!
-//! A test file that needs it says `mod kit;`. Which memory and log a test has is part of what it tests, so each says so (`config`).
+//! A test file that needs it declares it with its path. Which memory and log a test has is part of what it tests, so each says so (`config`).
 
 #![allow(dead_code, unused_imports)] // each test binary uses its part
 
