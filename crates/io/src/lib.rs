@@ -20,6 +20,7 @@ pub mod random;
 pub mod real;
 pub mod reserve;
 pub mod sched;
+pub mod split;
 pub mod stats;
 pub mod store;
 pub mod traffic;
