@@ -44,3 +44,7 @@ def fig8a(policy, key):
     """The paper's value over full-admit's; None where it has no number."""
     value = FIG8A.get(policy, {}).get(key)
     return value and value / FIG8A["full-admit"][key]
+
+
+# NetCAS, from its text: over the cache alone (Fig. 6: up to 142 % more; the abstract: 174 %), over Orthus without congestion, and through congestion by threads (Fig. 7).
+NETCAS = {"over_cache_max": 1.74, "over_cache_fig6": 1.42, "over_orthus_quiet": 1.25, "over_orthus_congested": (1.2, 3.5), "cpu_points": 0.33}

@@ -29,6 +29,12 @@ embedded)
     --millis "${MILLIS:-3000}" --rounds "${RUNS:-5}" --json >"$OUT/embedded.json"
   cat "$OUT/embedded.json"
   ;;
+split)
+  say "Building the benchmark"
+  cargo build --release --locked -p terrace-cli
+  rm -rf "$OUT/split.data"
+  TERRACE=$TARGET/release/terrace "$("$ROOT/scripts/python.sh" plots)" bench/split.py "$OUT"
+  ;;
 traces)
   JAR=$CACHE/simulator-3.2.4.jar
   if [ ! -s "$JAR" ]; then
@@ -63,6 +69,6 @@ fig6 | fig7 | fig8a | fig8b | fig8c | sql-*)
   case $NAME in fig*) WITH=plots ;; esac
   "$("$ROOT/scripts/python.sh" $WITH)" "bench/${NAME//-/_}.py" "$OUT"
   ;;
-*) fail "NAME=$NAME is not one of embedded, kv-memory, kv-tiered, memory, fig6, fig7, fig8a, fig8b, fig8c, sql-bypass, sql-cold, sql-disk, sql-first, sql-flash, sql-instructions, sql-load, sql-locks, sql-memory, sql-tables, sql-tpcc, traces" ;;
+*) fail "NAME=$NAME is not one of embedded, kv-memory, kv-tiered, memory, fig6, fig7, fig8a, fig8b, fig8c, split, sql-bypass, sql-cold, sql-disk, sql-first, sql-flash, sql-instructions, sql-load, sql-locks, sql-memory, sql-tables, sql-tpcc, traces" ;;
 esac
 say "Written: $OUT/$NAME.json"

@@ -4,6 +4,7 @@
 pub mod cache;
 mod devices;
 mod embedded;
+mod split;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -32,6 +33,8 @@ pub enum What {
     Cache(cache::Settings),
     /// YCSB in memory through the embedded interface, beside the engine's own
     Embedded(embedded::Settings),
+    /// Send reads to flash and to the backend at once: policies beside each other, simulated and on real devices
+    Split(split::Settings),
 }
 
 #[derive(Args)]
@@ -286,6 +289,7 @@ pub fn run(bench: &Bench) -> Result<()> {
     match &bench.what {
         Some(What::Cache(settings)) => return cache::run(settings),
         Some(What::Embedded(settings)) => return embedded::run(settings),
+        Some(What::Split(settings)) => return split::run(settings),
         None => {}
     }
     mixes(&settings.workloads)?;

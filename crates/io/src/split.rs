@@ -20,12 +20,13 @@
 //! * A device that bills by request gets no hits unless it has a weight. If it alone has the bytes, it is used.
 //! * Every device that could serve is measured again within [`health::REMEMBERED`] as long as requests come.
 //!
-//! Beside it: [`profile`] is what NetCAS measures beforehand, [`model`] simulates devices, [`reader`] is a plain block cache over
+//! Beside it: [`experiments`] are the measurements of `terrace bench split`, [`profile`] is what NetCAS measures beforehand, [`model`] simulates devices, [`reader`] is a plain block cache over
 //! a router, [`remote`] a block server over TCP with shaped bandwidth.
 //!
 //! Not here: what bytes mean, and which pages have several copies. Pages and files are not connected yet: see docs/split.md.
 
 pub mod diffuse;
+pub mod experiments;
 pub mod health;
 pub mod meter;
 pub mod model;

@@ -29,7 +29,12 @@ unsafe impl GlobalAlloc for Counting {
 static COUNTING: Counting = Counting;
 
 fn policies() -> impl Iterator<Item = Policy> {
-    Policy::ALL.into_iter().chain([Policy::Static(0.7), Policy::Random(0.3), Policy::Batched(0.5), Policy::Limited(0, 4)])
+    Policy::ALL.into_iter().chain([
+        Policy::Static(0.7),
+        Policy::Random(0.3),
+        Policy::Batched(0.5),
+        Policy::Limited(0, 4),
+    ])
 }
 
 fn two(policy: Policy) -> Router {
@@ -81,7 +86,8 @@ fn each_request_gets_a_device_that_has_the_bytes_whatever_happened_before() {
             }
             while open.len() > 20 {
                 let (device, started) = open.swap_remove(random.below(20) as usize);
-                let outcome = [Outcome::Done, Outcome::Done, Outcome::Failed, Outcome::Stale][random.below(4) as usize];
+                let outcome =
+                    [Outcome::Done, Outcome::Done, Outcome::Failed, Outcome::Stale][random.below(4) as usize];
                 router.finished(0, device, 16384, now - started, outcome, now);
             }
         }
@@ -132,11 +138,13 @@ fn a_device_that_bills_by_request_gets_no_hits_without_a_weight_and_serves_what_
     for policy in policies() {
         for (weight, gets_hits) in [(None, false), (Some(0.0), false), (Some(1.0), true)] {
             let store = Device { billed: true, weight, ..Device::new("store") };
-            let router = Router::new(vec![Device::new("flash"), store], Settings { policy, ..Settings::default() });
+            let router =
+                Router::new(vec![Device::new("flash"), store], Settings { policy, ..Settings::default() });
             let (mut hits, mut now) = (0, 1);
             for _ in 0..5_000 {
                 now += MILLI / 4;
-                let routes: Vec<_> = (0..8).map(|_| router.route(0, &Request { on: 3, bytes: 16384 }, now)).collect();
+                let routes: Vec<_> =
+                    (0..8).map(|_| router.route(0, &Request { on: 3, bytes: 16384 }, now)).collect();
                 for route in routes {
                     hits += u64::from(route.device == 1);
                     router.finished(0, route.device, 16384, 1000, Outcome::Done, now + 1000);

@@ -20,7 +20,10 @@ impl Credits {
         Credits(std::array::from_fn(|device| (word >> (16 * device)) as u16 as i16))
     }
     pub fn word(self) -> u64 {
-        self.0.iter().enumerate().fold(0, |word, (device, credit)| word | u64::from(*credit as u16) << (16 * device))
+        self.0
+            .iter()
+            .enumerate()
+            .fold(0, |word, (device, credit)| word | u64::from(*credit as u16) << (16 * device))
     }
 }
 
@@ -67,7 +70,13 @@ fn gcd(a: u32, b: u32) -> u32 {
 impl Batch {
     pub fn from_word(word: u64) -> Batch {
         let [count, position, pattern, pattern_cache, cache_quota, backend_quota, _, _] = word.to_le_bytes();
-        Batch { count, position, pattern, pattern_cache, cache_quota, backend_quota }
+        let left = (WINDOW + 1).checked_sub(u32::from(count));
+        let is_sound = left == Some(u32::from(cache_quota) + u32::from(backend_quota)) && pattern > 0;
+        match is_sound {
+            true => Batch { count, position, pattern, pattern_cache, cache_quota, backend_quota },
+            // Another dispatcher used the word before.
+            false => Batch::default(),
+        }
     }
 
     pub fn word(self) -> u64 {
@@ -203,7 +212,10 @@ mod tests {
             state = next;
             got[chosen] += 1;
         }
-        assert!(got.iter().zip([500, 300, 200]).all(|(got, wanted)| (got - wanted as i32).abs() <= 1), "{got:?}");
+        assert!(
+            got.iter().zip([500, 300, 200]).all(|(got, wanted)| (got - wanted as i32).abs() <= 1),
+            "{got:?}"
+        );
         for _ in 0..100 {
             let (chosen, next) = diffuse(state, &weights, 0b101).unwrap();
             state = next;

@@ -19,7 +19,7 @@ pub const ANSWERS: u32 = 2;
 pub const PAUSE_MIN: Nanos = 5 * MILLI;
 pub const PAUSE_MAX: Nanos = 200 * MILLI;
 /// A probe that is out for this long will not come back.
-pub const LOST: Nanos = 1_000 * MILLI;
+pub const LOST: Nanos = 400 * MILLI;
 /// An idle device is measured again after this time at most; sooner if it is fast.
 pub const REMEMBERED: Nanos = 10_000 * MILLI;
 
@@ -126,7 +126,8 @@ mod tests {
             assert!(health.probe(now));
             assert!(!health.probe(now + 1), "one is out");
             assert!(!health.probed(now, false));
-            let pause = (0..).map(|wait| wait * MILLI).find(|wait| health.next.load(Relaxed) <= now + wait).unwrap();
+            let pause =
+                (0..).map(|wait| wait * MILLI).find(|wait| health.next.load(Relaxed) <= now + wait).unwrap();
             pauses.push(pause / MILLI);
             now += pause;
         }

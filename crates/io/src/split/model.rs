@@ -9,7 +9,7 @@ pub mod machines;
 pub mod oracle;
 
 use super::router::{DeviceStatus, Outcome, Request, Router, Settings};
-use super::{Device, DEVICES_MAX, Mask, PerDevice, Policy};
+use super::{DEVICES_MAX, Device, Mask, PerDevice, Policy};
 use crate::clock::Nanos;
 use device::{Answer, Model, Queue};
 use std::cmp::Reverse;
@@ -28,7 +28,7 @@ pub struct Demand {
 #[derive(Clone)]
 pub struct Scene {
     pub devices: Vec<Model>,
-    /// Of the devices, as the router is told. Empty: all alike.
+    /// The devices as the router knows them. Empty: all alike.
     pub named: Vec<Device>,
     pub block: u32,
     pub threads: u32,
@@ -53,7 +53,7 @@ impl Scene {
 pub struct Run {
     /// Requests that ended in each bucket.
     pub series: Vec<u64>,
-    /// Of them, by device.
+    /// The same by device.
     pub by_device: Vec<PerDevice<u64>>,
     pub bucket: Nanos,
     /// Requests that no device could serve.
@@ -87,11 +87,22 @@ impl Run {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     /// An attempt of a request ended.
-    Ended { request: u32, attempt: u32 },
+    Ended {
+        request: u32,
+        attempt: u32,
+    },
     /// An attempt has had its time.
-    Overdue { request: u32, attempt: u32 },
-    Probed { device: u32, answered: bool },
-    Demand { number: u32 },
+    Overdue {
+        request: u32,
+        attempt: u32,
+    },
+    Probed {
+        device: u32,
+        answered: bool,
+    },
+    Demand {
+        number: u32,
+    },
 }
 
 #[derive(Clone, Copy)]
@@ -138,7 +149,13 @@ impl World<'_> {
         self.open += 1;
         self.lane += 1;
         let request = self.free.pop().unwrap_or_else(|| {
-            self.requests.push(Pending { started: 0, attempts: Vec::new(), tried: 0, is_over: false, out: 0 });
+            self.requests.push(Pending {
+                started: 0,
+                attempts: Vec::new(),
+                tried: 0,
+                is_over: false,
+                out: 0,
+            });
             self.requests.len() as u32 - 1
         });
         let pending = &mut self.requests[request as usize];
@@ -206,7 +223,14 @@ impl World<'_> {
         let Attempt { device, started, answer } = self.requests[request as usize].attempts[attempt as usize];
         let outcome = if answer == Answer::Done { Outcome::Done } else { Outcome::Failed };
         let bytes = if answer == Answer::Done { self.scene.block } else { 0 };
-        self.router.finished(self.lane % self.scene.threads.max(1) as usize, device, bytes, now - started, outcome, now);
+        self.router.finished(
+            self.lane % self.scene.threads.max(1) as usize,
+            device,
+            bytes,
+            now - started,
+            outcome,
+            now,
+        );
         let pending = &mut self.requests[request as usize];
         pending.out -= 1;
         let waits_for_another = pending.out > 0;

@@ -65,6 +65,11 @@ pub fn choose(plan: &Plan, usable: Mask, counts: &PerDevice<u32>, lane: u64) -> 
             }
             (first, next)
         }
+        // Not both of the two devices that batches know: no state to keep.
+        Plan::Share { weights, dispatch: Dispatch::Batched { .. } } => (
+            members(usable).max_by_key(|device| (weights[*device], DEVICES_MAX - device)).unwrap_or(first),
+            lane,
+        ),
         Plan::Share { weights, .. } => match diffuse(Credits::from_word(lane), weights, usable) {
             Some((device, next)) => (device, next.word()),
             None => (first, lane),
@@ -119,7 +124,8 @@ impl Cell {
         };
         let kind = match plan {
             Plan::Share { weights, dispatch } => {
-                let word = weights.iter().enumerate().fold(0, |word, (d, w)| word | u64::from(*w) << (16 * d));
+                let word =
+                    weights.iter().enumerate().fold(0, |word, (d, w)| word | u64::from(*w) << (16 * d));
                 self.weights.store(word, Relaxed);
                 match dispatch {
                     Dispatch::Diffused => 0,
@@ -135,7 +141,10 @@ impl Cell {
             }
             Plan::Wait { limits, costs, latencies } => {
                 per_device(limits, costs);
-                latencies.iter().zip(&self.latencies).for_each(|(latency, cell)| cell.store(*latency, Relaxed));
+                latencies
+                    .iter()
+                    .zip(&self.latencies)
+                    .for_each(|(latency, cell)| cell.store(*latency, Relaxed));
                 5
             }
         };

@@ -140,7 +140,8 @@ impl Profile {
         if lines.next() != Some(HEAD) {
             return Err(damaged("it is of another kind or version"));
         }
-        let machine = lines.next().and_then(|line| line.strip_prefix("machine ")).ok_or(damaged("no machine"))?;
+        let machine =
+            lines.next().and_then(|line| line.strip_prefix("machine ")).ok_or(damaged("no machine"))?;
         if let Some(here) = here
             && here != machine
         {
@@ -167,7 +168,9 @@ fn cell_of(line: &str) -> Option<(Point, [f64; 2])> {
 
 /// FNV-1a: enough to notice damage.
 fn checksum(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
 }
 
 #[cfg(test)]
@@ -179,7 +182,10 @@ mod tests {
         for threads in THREADS {
             for depth in DEPTHS {
                 let n = f64::from(depth * threads);
-                profile.put(Point { block: 65536, depth, threads }, [54_000.0 * n.min(2.0), 2_500.0 * n.min(20.0)]);
+                profile.put(
+                    Point { block: 65536, depth, threads },
+                    [54_000.0 * n.min(2.0), 2_500.0 * n.min(20.0)],
+                );
             }
         }
         profile

@@ -187,7 +187,8 @@ impl Blocks {
             let patience = (!is_last).then_some(route.hedge_after);
             let answer = parts.sources[device].read(block, buf, patience);
             let now = parts.clock.now();
-            let ended = |bytes, outcome| parts.router.finished(lane, device, bytes, now - started, outcome, now);
+            let ended =
+                |bytes, outcome| parts.router.finished(lane, device, bytes, now - started, outcome, now);
             let cause = match answer {
                 Answer::Whole if (parts.tag_of)(buf) == known as u32 || planted::TAG_NOT_CHECKED.on() => {
                     ended(parts.block_bytes, Outcome::Done);

@@ -342,7 +342,9 @@ impl Source for Remote {
         let until = patience.map(|patience| started + Duration::from_nanos(patience));
         let mut all = self.inbox.waiting.lock();
         loop {
-            if self.inbox.is_broken.load(Relaxed) && all.get(&id).is_none_or(|waiting| waiting.answer.is_none()) {
+            if self.inbox.is_broken.load(Relaxed)
+                && all.get(&id).is_none_or(|waiting| waiting.answer.is_none())
+            {
                 all.remove(&id);
                 return Answer::Failed("the connection is lost".into());
             }
@@ -370,7 +372,9 @@ impl Source for Remote {
     }
 
     fn write(&self, block: u64, bytes: &[u8]) -> Result<(), String> {
-        self.file.write(Class::PageFlush, block * bytes.len() as u64, bytes).map_err(|error| error.to_string())
+        self.file
+            .write(Class::PageFlush, block * bytes.len() as u64, bytes)
+            .map_err(|error| error.to_string())
     }
 
     fn on_late(&self, late: Late) {

@@ -170,8 +170,10 @@ impl Router {
         let all = ((1u16 << devices.len()) - 1) as Mask;
         let weights: PerDevice<f64> =
             std::array::from_fn(|device| devices.get(device).map_or(0.0, Device::effective_weight));
-        let hits = members(all).filter(|device| weights[*device] > 0.0).fold(0, |mask, device| mask | 1 << device);
-        let start = Start { devices: devices.len(), profile: settings.profile.clone(), threads: settings.threads };
+        let hits =
+            members(all).filter(|device| weights[*device] > 0.0).fold(0, |mask, device| mask | 1 << device);
+        let start =
+            Start { devices: devices.len(), profile: settings.profile.clone(), threads: settings.threads };
         let (governor, plan) = settings.policy.start(&start);
         let router = Router {
             weights,
@@ -280,7 +282,15 @@ impl Router {
     }
 
     /// A request ended, `latency` after its route. `bytes` were read.
-    pub fn finished(&self, lane: usize, device: usize, bytes: u32, latency: Nanos, outcome: Outcome, now: Nanos) {
+    pub fn finished(
+        &self,
+        lane: usize,
+        device: usize,
+        bytes: u32,
+        latency: Nanos,
+        outcome: Outcome,
+        now: Nanos,
+    ) {
         let shared = &self.shared[device];
         shared.in_flight.fetch_sub(1, Relaxed);
         let failed = outcome == Outcome::Failed;

@@ -39,7 +39,7 @@ pub struct Model {
     pub servers: Servers,
     /// Added to each request: the network, the medium's own latency.
     pub delay: Nanos,
-    /// Of the delay.
+    /// Spread of the delay.
     pub spread: Spread,
     /// Service times vary evenly by this part of their mean, up and down.
     pub jitter: f64,
@@ -87,7 +87,8 @@ impl Queue {
     /// A request that arrives now. When it ends, and how; no time: never.
     pub fn serve(&mut self, now: Nanos) -> (Option<Nanos>, Answer) {
         let (jitter, quantile) = (1.0 + self.model.jitter * (2.0 * self.draw() - 1.0), self.draw());
-        let (mut slower, mut farther, mut answer, mut held) = (1.0, self.model.spread.at(quantile), Answer::Done, now);
+        let (mut slower, mut farther, mut answer, mut held) =
+            (1.0, self.model.spread.at(quantile), Answer::Done, now);
         for episode in self.model.episodes.iter().filter(|e| e.from <= now && now < e.to) {
             match episode.what {
                 Trouble::Slower(by) => slower *= by,

@@ -1,6 +1,6 @@
 //! The best that is possible on a machine in a steady state: every static ratio, and every limit of the cache, tried out.
 //!
-//! A ratio is what NetCAS's profile has; a limit (so many requests at most at the cache, the rest at the backend, and the other way
+//! A ratio is what NetCAS's profile has; a limit (at most that number of requests at the cache, the rest at the backend, and the other way
 //! round) is what a router can do besides. Whatever delivers most is the oracle, so it is at least as good as the best ratio.
 
 use super::{MILLI, Scene, play};
@@ -17,7 +17,7 @@ pub struct Best {
     /// Requests a second.
     pub rate: f64,
     pub policy: Policy,
-    /// Of the best ratio alone.
+    /// Requests a second of the best ratio alone.
     pub ratio_rate: f64,
     pub ratio: f64,
 }

@@ -139,7 +139,8 @@ impl Estimate {
 
     fn set_limit(&mut self, limit: f64) {
         self.limit = limit.clamp(1.0, LIMIT_MAX);
-        if self.tuned.is_some_and(|k| (self.limit - k).abs() > 1.5 && !(0.6..1.7).contains(&(self.limit / k))) {
+        if self.tuned.is_some_and(|k| (self.limit - k).abs() > 1.5 && !(0.6..1.7).contains(&(self.limit / k)))
+        {
             self.tuned = None;
             self.trials = 0;
             self.depth = 0.0;
@@ -193,7 +194,8 @@ impl Estimate {
         }
         self.rate = if self.rate == 0.0 { rate } else { self.rate + 0.3 * (rate - self.rate) };
         if !was_overfull {
-            self.rate_at_limit += if self.rate_at_limit == 0.0 { rate } else { 0.3 * (rate - self.rate_at_limit) };
+            self.rate_at_limit +=
+                if self.rate_at_limit == 0.0 { rate } else { 0.3 * (rate - self.rate_at_limit) };
         }
     }
 
@@ -290,7 +292,8 @@ impl Knee {
             trial.is_settled = f64::from(sample.in_flight[device]) <= trial.limit + 1.0;
             return;
         }
-        let seen = self.of[device].take(sample.devices[device], sample.elapsed, ENOUGH_TRIED, LONG_ENOUGH_TRIED);
+        let seen =
+            self.of[device].take(sample.devices[device], sample.elapsed, ENOUGH_TRIED, LONG_ENOUGH_TRIED);
         if let Some(seen) = seen {
             let (kind, kept, limit) = (trial.kind, trial.kept, trial.limit);
             match kind {
