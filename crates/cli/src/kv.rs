@@ -7,9 +7,12 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use terrace_kv::config::parse_bytes;
 use terrace_kv::storage::Storage;
 use terrace_kv::storage::engine::EngineStorage;
+
+/// The engine's share of the memory, as a divisor, and the least that it runs with.
+const ENGINE_SHARE: u64 = 4;
+const ENGINE_BYTES_MIN: u64 = 8 << 20;
 
 #[derive(Args)]
 pub struct Kv {
@@ -27,8 +30,8 @@ pub struct Kv {
     /// The object store for data that has cooled: s3://bucket/prefix, gs://…, az://… or a directory
     #[arg(long, requires = "dir")]
     object: Option<String>,
-    /// Memory of the storage tier, such as 1gb
-    #[arg(long, requires = "dir")]
+    /// Memory of the process, such as 1gb: the directive maxmemory
+    #[arg(long)]
     memory: Option<String>,
 }
 
@@ -65,12 +68,15 @@ fn serve(options: &Kv) -> Result<(), String> {
     if let Some(object) = &options.object {
         set("object", object)?;
     }
+    if let Some(memory) = &options.memory {
+        set("maxmemory", memory)?;
+    }
     for line in config.broken_promises() {
         eprintln!("warning: {line}");
     }
     let storage = match config.text("dir") {
         "" => None,
-        dir => Some(open_storage(dir, config.text("object"), options.memory.as_deref())?),
+        dir => Some(open_storage(dir, config.text("object"), config.size("maxmemory"))?),
     };
     let kept = storage.as_ref().map_or("memory alone".to_owned(), |_| config.text("dir").to_owned());
     let addresses = addresses(config.text("bind"), config.number("port") as u16)?;
@@ -93,14 +99,13 @@ fn serve(options: &Kv) -> Result<(), String> {
 }
 
 /// Opens the instance that keeps the data, or makes it.
-fn open_storage(dir: &str, object: &str, memory: Option<&str>) -> Result<Arc<EngineStorage>, String> {
+fn open_storage(dir: &str, object: &str, memory: usize) -> Result<Arc<EngineStorage>, String> {
     let mut config = terrace::Config::new(dir);
     if !object.is_empty() {
         config = config.object(object);
     }
-    if let Some(memory) = memory {
-        let bytes = parse_bytes(memory).and_then(|bytes| u64::try_from(bytes).ok());
-        config = config.memory(bytes.ok_or_else(|| format!("--memory {memory}: not a size"))?);
+    if memory > 0 {
+        config = config.memory((memory as u64 / ENGINE_SHARE).max(ENGINE_BYTES_MIN));
     }
     let db = terrace::Db::open_with(config).map_err(|error| format!("{dir}: {error}"))?;
     EngineStorage::open(db).map_err(|error| format!("{dir}: {error}"))

@@ -12,6 +12,10 @@ mod kv;
 mod location;
 mod output;
 
+/// Its figures bound the memory of `terrace kv`.
+#[global_allocator]
+static ALLOCATOR: terrace_kv::memory::Allocator = terrace_kv::memory::Allocator;
+
 use clap::{Parser, Subcommand};
 use instance::Instance;
 use location::Location;

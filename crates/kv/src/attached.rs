@@ -8,10 +8,11 @@
 //! 3. At the end of a turn (`Core::write_changes`): all groups that can be written are one write (write-through).
 //! 4. Completions come from other threads through the [`Mailbox`], which wakes the event loop.
 //!
-//! Memory forgets no value (there is no eviction yet), so that a key was found absent stays true until a write fails: a later change of the key
-//! happens in memory. Failed writes are counted ([`Tier::losses`]), and what was found absent before counts no more.
+//! Eviction takes clean values out of memory (`dispatch::evict`). Keys that a parked or blocked client was told of are pinned ([`Tier::pin`]), so that a key
+//! that was found absent stays so until a write fails: a later change of the key happens in memory and stays there. Failed writes are counted
+//! ([`Tier::losses`]), and what was found absent before counts no more.
 //!
-//! Here is the state. What runs on it is in `dispatch`: `reads` (1), `writes` (2 and 3), `scan` (`SCAN`, `KEYS` and `RANDOMKEY` over storage and memory).
+//! Here is the state. What runs on it is in `dispatch`: `reads` (1), `writes` (2 and 3), `evict`, `scan` (`SCAN`, `KEYS` and `RANDOMKEY` over storage and memory).
 
 use crate::client::ClientId;
 use crate::keyspace::Databases;
@@ -66,6 +67,8 @@ impl Mailbox {
 #[derive(Default)]
 pub(crate) struct Wait {
     pub(crate) absent: HashSet<Key>,
+    /// The keys of the command, pinned.
+    pub(crate) keys: Vec<Key>,
     pub(crate) losses: u64,
     pub(crate) error: Option<StorageError>,
 }
@@ -104,6 +107,10 @@ pub struct Counters {
     pub writes: u64,
     pub rows: u64,
     pub failed_groups: u64,
+    /// Keys that groups changed: several changes of a key may become one row.
+    pub changes: u64,
+    /// Keys that storage was asked for.
+    pub reads: u64,
 }
 
 pub struct Tier {
@@ -130,6 +137,12 @@ pub struct Tier {
     pub(crate) emptied: Vec<u16>,
     /// Clients that waited for a key and are served by the present group, with the length of their output before.
     pub served: Vec<(ClientId, usize)>,
+    /// Keys that stay in memory, or whose absence is relied on, by how often.
+    pub(crate) pins: HashMap<Key, u32>,
+    /// Clients whose commands wait until memory has room.
+    pub(crate) stalled: Vec<ClientId>,
+    /// Since when changes wait, Unix time in milliseconds.
+    pub(crate) dirty_since_ms: Option<i64>,
     /// When storage was asked for expired keys.
     pub(crate) expired_asked_ms: u64,
     pub(crate) is_asking_expired: bool,
@@ -156,6 +169,9 @@ impl Tier {
             changed: Vec::new(),
             emptied: Vec::new(),
             served: Vec::new(),
+            pins: HashMap::new(),
+            stalled: Vec::new(),
+            dirty_since_ms: None,
             expired_asked_ms: 0,
             is_asking_expired: false,
         }
@@ -184,8 +200,44 @@ impl Tier {
     /// A client is gone.
     pub fn forget(&mut self, client: ClientId) {
         self.fetches.forget(client);
-        self.waits.remove(&client);
-        self.scans.remove(&client);
+        self.end_wait(client);
+        self.end_scan(client);
+    }
+
+    /// Keeps keys in memory until [`Tier::unpin`].
+    pub fn pin(&mut self, keys: &[Key]) {
+        for key in keys {
+            *self.pins.entry(key.clone()).or_default() += 1;
+        }
+    }
+
+    pub fn unpin(&mut self, keys: &[Key]) {
+        for key in keys {
+            if let Some(count) = self.pins.get_mut(key) {
+                *count -= 1;
+                if *count == 0 {
+                    self.pins.remove(key);
+                }
+            }
+        }
+    }
+
+    /// Ends the wait of a parked client.
+    pub(crate) fn end_wait(&mut self, client: ClientId) -> Option<Wait> {
+        let wait = self.waits.remove(&client)?;
+        self.unpin(&wait.keys);
+        Some(wait)
+    }
+
+    pub(crate) fn end_scan(&mut self, client: ClientId) -> Option<Scan> {
+        let scan = self.scans.remove(&client)?;
+        self.unpin(&scan.held);
+        Some(scan)
+    }
+
+    /// How long the oldest change waits, in milliseconds.
+    pub fn dirty_ms(&self, now_ms: i64) -> i64 {
+        self.dirty_since_ms.map_or(0, |since| (now_ms - since).max(0))
     }
 }
 

@@ -22,6 +22,8 @@ pub struct Blocked {
     pub keys: Vec<Key>,
     pub deadline_ms: Option<i64>,
     pub args: Vec<Vec<u8>>,
+    /// The keys of the command, which stay in memory.
+    pub pinned: Vec<crate::storage::Key>,
 }
 
 /// A transaction that is being queued.
@@ -83,6 +85,8 @@ pub struct Client {
     pub denies_blocking: bool,
     /// The command that waits for keys to be read from storage.
     pub parked: Option<Vec<Vec<u8>>>,
+    /// Whether a key of the present command was not in memory.
+    pub was_cold: bool,
     /// Output that waits for storage, in order.
     held: VecDeque<Held>,
     pub held_bytes: usize,
@@ -128,6 +132,7 @@ impl Client {
             blocked: None,
             denies_blocking: false,
             parked: None,
+            was_cold: false,
             held: VecDeque::new(),
             held_bytes: 0,
             losses_seen: 0,

@@ -36,7 +36,9 @@ const fn fixed(name: &'static str, kind: Kind, default: &'static str) -> Paramet
     Parameter { name, kind, default, fixed: true }
 }
 
+/// `allkeys-s3-fifo` is not of Redis; it needs a storage tier.
 const POLICIES: &[&str] = &[
+    "allkeys-s3-fifo",
     "volatile-lru",
     "allkeys-lru",
     "volatile-lfu",
@@ -110,7 +112,6 @@ const PROMISES: &[(&str, &[&str], &str)] = &[
     ("appendonly", &["no"], NO_DIR),
     ("appendfsync", &["everysec", "no"], NO_DIR),
     ("save", &[""], NO_DIR),
-    ("maxmemory", &["0"], "memory is not bounded"),
     ("timeout", &["0"], "idle connections are not closed"),
 ];
 
@@ -119,6 +120,43 @@ fn broken_promise(name: &str, value: &str, is_durable: bool) -> Option<&'static 
     let (_, harmless, missing) = PROMISES.iter().find(|(known, ..)| *known == name)?;
     let is_kept = harmless.contains(&value) || (is_durable && *missing == NO_DIR);
     (!is_kept).then_some(missing)
+}
+
+/// Which keys are evicted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Choice {
+    #[default]
+    None,
+    Lru,
+    Lfu,
+    S3Fifo,
+    Random,
+    /// The one that expires first.
+    Ttl,
+}
+
+/// `maxmemory-policy` and `maxmemory-samples`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Eviction {
+    pub choice: Choice,
+    /// Only keys that expire.
+    pub expiring_only: bool,
+    pub samples: usize,
+}
+
+impl Eviction {
+    fn parse(policy: &str, samples: usize) -> Eviction {
+        let (of, kind) = policy.split_once('-').unwrap_or((policy, ""));
+        let choice = match kind {
+            "lru" => Choice::Lru,
+            "lfu" => Choice::Lfu,
+            "s3-fifo" => Choice::S3Fifo,
+            "random" => Choice::Random,
+            "ttl" => Choice::Ttl,
+            _ => Choice::None,
+        };
+        Eviction { choice, expiring_only: of == "volatile", samples: samples.max(1) }
+    }
 }
 
 /// Settings that are read for every command or connection.
@@ -135,6 +173,9 @@ pub struct Limits {
     /// A command that takes this long is a slow moment for `LATENCY`; 0: none is.
     pub latency_millis: u64,
     pub needs_password: bool,
+    /// `maxmemory`; 0: memory is not bounded.
+    pub memory_bytes_max: usize,
+    pub eviction: Eviction,
 }
 
 pub struct Config {
@@ -375,6 +416,8 @@ impl Config {
             slow_micros: self.number("slowlog-log-slower-than"),
             latency_millis: u64::try_from(self.number("latency-monitor-threshold")).unwrap_or(0),
             needs_password: !self.text("requirepass").is_empty(),
+            memory_bytes_max: self.size("maxmemory"),
+            eviction: Eviction::parse(self.text("maxmemory-policy"), self.size("maxmemory-samples")),
         };
     }
 }
@@ -434,18 +477,18 @@ mod tests {
         assert_eq!(config.broken_promises(), Vec::<String>::new());
         let mut set = |name: &str, value: &str| config.set(&[(name.to_owned(), value.to_owned())]);
         for (name, value) in
-            [("appendonly", "yes"), ("appendfsync", "always"), ("save", "60 1"), ("maxmemory", "1gb")]
+            [("appendonly", "yes"), ("appendfsync", "always"), ("save", "60 1"), ("timeout", "5")]
         {
             let refused = set(name, value).unwrap_err().to_string();
             assert!(refused.contains(name) && refused.contains("not supported yet"), "{refused}");
         }
-        for (name, value) in [("appendonly", "no"), ("save", ""), ("maxmemory", "0"), ("timeout", "0")] {
+        for (name, value) in [("appendonly", "no"), ("save", ""), ("maxmemory", "1gb"), ("timeout", "0")] {
             set(name, value).unwrap();
         }
-        config.load_file("appendonly yes\nsave 60 1\nsave 300 1\nmaxmemory 1gb\n").unwrap();
+        config.load_file("appendonly yes\nsave 60 1\nsave 300 1\ntimeout 5\n").unwrap();
         let named = config.broken_promises();
         assert_eq!(named.len(), 3, "{named:?}");
-        for name in ["appendonly", "save", "maxmemory"] {
+        for name in ["appendonly", "save", "timeout"] {
             assert!(named.iter().any(|line| line.starts_with(name)), "{named:?}");
         }
         // With a directory, what promises durability is kept.

@@ -6,13 +6,15 @@
 //! | --- | --- |
 //! | `reads` | fetching the keys of commands from storage, parked clients |
 //! | `writes` | groups of changes, their writes, the replies that wait for them |
+//! | `evict` | keeping memory within `maxmemory` |
 //! | `scan` | walks over the keys that storage and memory have |
 
+mod evict;
 mod reads;
 mod scan;
 mod writes;
 
-use crate::client::{Blocked, Client, ClientId, ReplyMode};
+use crate::client::{Block, Blocked, Client, ClientId, ReplyMode};
 use crate::command::table::{Found, table};
 use crate::command::{Arg, CommandError, Ctx, Flags, args, stored_keys};
 use crate::keyspace::Change;
@@ -34,6 +36,9 @@ const SUBSCRIBER_COMMANDS: &[&str] = &[
 /// Commands that run at once though a transaction is being queued.
 const UNQUEUED_COMMANDS: &[&str] = &["exec", "discard", "multi", "watch", "quit", "reset"];
 
+const OUT_OF_MEMORY: CommandError =
+    CommandError::of("OOM command not allowed when used memory > 'maxmemory'.");
+
 enum Admitted {
     Runs(Found),
     Queued,
@@ -47,6 +52,7 @@ impl Core {
         }
         client.last_command_ms = self.dbs.all[0].now_ms;
         let skips = client.reply_mode == ReplyMode::SkipNext;
+        self.server.is_out_of_memory = !self.make_room(Some(client));
         let start = client.reply.buffer.len();
         let mut admitted = find(args).and_then(|found| self.admit(client, found, args));
         if let Ok(Admitted::Runs(found)) = admitted {
@@ -113,6 +119,17 @@ impl Core {
             return refused(self, CommandError::err(text));
         }
         let queues = client.multi.is_some() && !UNQUEUED_COMMANDS.contains(&row.name);
+        if self.server.is_out_of_memory {
+            if queues || row.flags.contains(Flags::DENYOOM) {
+                return refused(self, OUT_OF_MEMORY);
+            }
+            if row.name == "exec" && client.multi.as_ref().is_some_and(needs_memory) {
+                client.multi = None;
+                self.server.unwatch(client);
+                let text = format!("EXECABORT Transaction discarded because of: {}", OUT_OF_MEMORY.text());
+                return refused(self, CommandError::Text(text.into()));
+            }
+        }
         if self.server.tier.is_some()
             && let Some(error) = stored_keys::refusal(found, args, queues)
         {
@@ -144,16 +161,23 @@ impl Core {
     }
 
     fn block(&mut self, client: &mut Client, args: &[Arg<'_>]) {
-        let Some(block) = client.wants_to_block.take() else { return };
+        let Some(mut block) = client.wants_to_block.take() else { return };
         for key in &block.keys {
             let queue = self.server.waiting.entry((client.db, key.clone())).or_default();
             if !queue.contains(&client.id) {
                 queue.push_back(client.id);
             }
         }
-        let args = block.args.unwrap_or_else(|| args.iter().map(|arg| arg.to_vec()).collect());
-        client.blocked =
-            Some(Blocked { db: client.db, keys: block.keys, deadline_ms: block.deadline_ms, args });
+        let args: Vec<Vec<u8>> =
+            block.args.take().unwrap_or_else(|| args.iter().map(|arg| arg.to_vec()).collect());
+        let mut pinned = Vec::new();
+        if let Some(tier) = &mut self.server.tier {
+            let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
+            pinned = find(&args).map_or(Vec::new(), |found| stored_keys::of_command(client, found, &args));
+            tier.pin(&pinned);
+        }
+        let Block { keys, deadline_ms, .. } = block;
+        client.blocked = Some(Blocked { db: client.db, keys, deadline_ms, args, pinned });
         client.losses_seen = self.server.tier.as_ref().map_or(0, |tier| tier.losses());
         self.dbs.record_changes(true);
     }
@@ -246,6 +270,14 @@ impl Core {
             self.server.clients.put_back(client);
         }
     }
+}
+
+/// Whether a queued command is one that needs memory.
+fn needs_memory(multi: &crate::client::Multi) -> bool {
+    multi.commands.iter().any(|args| {
+        let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
+        table().find_with_subcommand(&args).is_some_and(|found| found.row.flags.contains(Flags::DENYOOM))
+    })
 }
 
 /// The command that `args` name, with the number of its arguments checked.

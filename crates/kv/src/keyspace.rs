@@ -6,17 +6,21 @@
 //! | `dictionary` | the hash table, resized a bucket at a time |
 //! | `expiry` | when keys expire, and finding those that have |
 //! | `changes` | what a command changed, for the clients and rooms that follow changes |
+//! | `evict` | candidates for eviction |
 //! | `database` | a database: the operations that commands use |
 
 pub mod changes;
 pub mod database;
 pub mod dictionary;
 pub mod entry;
+pub mod evict;
 pub mod expiry;
 
 pub use changes::{Change, Class};
 pub use database::Keyspace;
 pub use entry::Key;
+
+use crate::tiering::evict::Policy;
 
 /// The databases that `SELECT` chooses from.
 pub struct Databases {
@@ -44,6 +48,16 @@ impl Databases {
     pub fn record_changes(&mut self, record: bool) {
         for db in &mut self.all {
             db.changes.is_recording = record;
+        }
+    }
+
+    /// Marks keys as `policy` asks, anew where the policy is another one.
+    pub fn set_policies(&mut self, policy: impl Fn() -> Option<Box<dyn Policy>>) {
+        for db in &mut self.all {
+            let wanted = policy();
+            if db.policy().map(Policy::name) != wanted.as_deref().map(Policy::name) {
+                db.set_policy(wanted);
+            }
         }
     }
 

@@ -34,6 +34,7 @@ pub fn listen(
         dbs.all.iter_mut().for_each(|db| db.has_storage = true);
         server.tier = Some(Box::new(Tier::new(storage, dbs.all.len() as u16)));
     }
+    dbs.set_policies(|| server.eviction_policy());
     dbs.record_changes(server.follows_changes());
     let core = Arc::new(Mutex::new(Core { dbs, server }));
     let event_loop = EventLoop::new(world, core.clone(), addresses)?;

@@ -1,14 +1,18 @@
 //! What all clients share besides the data: the list of clients, the clients that wait for a key, counters.
 
 use crate::client::{Blocked, Client, ClientId, Clients};
-use crate::config::{Config, NOTICE_KEYEVENT, NOTICE_KEYSPACE};
+use crate::config::{Choice, Config, NOTICE_KEYEVENT, NOTICE_KEYSPACE};
 use crate::keyspace::{Change, Databases, Key};
 use crate::pubsub::{Channels, Kind};
 use crate::resp::Reply;
 use crate::slowlog::SlowLog;
+use crate::tiering::evict::{Policy, by_name};
 use crate::value::limits::CollectionLimits;
 use std::collections::{HashMap, HashSet, VecDeque};
 use terrace_io::World;
+
+/// Keys that a policy of a database is made for: it remembers as many that were evicted.
+const REMEMBERED: usize = 1 << 16;
 
 /// Counters of a command.
 #[derive(Clone, Copy, Default)]
@@ -28,6 +32,8 @@ pub struct Stats {
     pub output_bytes: u64,
     pub rejected_connections: u64,
     pub errors: u64,
+    /// Keys that eviction has deleted, or with a storage tier taken out of memory.
+    pub evicted: u64,
 }
 
 pub struct Server {
@@ -51,6 +57,9 @@ pub struct Server {
     pub latency: crate::slowlog::latency::Latency,
     /// The storage tier, if data is durable.
     pub tier: Option<Box<crate::attached::Tier>>,
+    pub meter: crate::memory::Meter,
+    /// Memory is over `maxmemory` and nothing could be evicted before the present command.
+    pub is_out_of_memory: bool,
     /// Ends the server: set by `SHUTDOWN` and by signals.
     pub is_stopping: bool,
 }
@@ -75,10 +84,25 @@ impl Server {
             slow: SlowLog::default(),
             latency: crate::slowlog::latency::Latency::default(),
             tier: None,
+            meter: crate::memory::Meter::default(),
+            is_out_of_memory: false,
             is_stopping: false,
         };
         server.apply_config();
         server
+    }
+
+    /// What marks the keys of a database for eviction by the settings; `None`: the seconds of the last access.
+    pub fn eviction_policy(&self) -> Option<Box<dyn Policy>> {
+        if self.config.limits.memory_bytes_max == 0 {
+            return None;
+        }
+        match (self.config.limits.eviction.choice, self.tier.is_some()) {
+            (Choice::Lfu, _) => by_name("lfu", REMEMBERED),
+            (Choice::Lru, true) => by_name("lru", REMEMBERED),
+            (_, true) => by_name("s3-fifo", REMEMBERED),
+            _ => None,
+        }
     }
 
     pub fn is_authenticated(&self, client: &Client) -> bool {
@@ -187,6 +211,9 @@ impl Server {
     /// Takes a client that waits out of the queues of its keys.
     pub fn unblock(&mut self, client: &mut Client) -> Option<Blocked> {
         let blocked = client.blocked.take()?;
+        if let Some(tier) = &mut self.tier {
+            tier.unpin(&blocked.pinned);
+        }
         for key in &blocked.keys {
             let place = (blocked.db, key.clone());
             if let Some(queue) = self.waiting.get_mut(&place) {

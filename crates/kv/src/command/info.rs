@@ -91,6 +91,9 @@ fn info(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
         line!("used_memory_human:{:.2}M", used as f64 / f64::from(1 << 20));
         line!("used_memory_rss:{}", crate::memory::resident_bytes());
         line!("maxmemory:{}", server.config.number("maxmemory"));
+        line!("mem_fragmentation_bytes:{}", server.meter.fragments);
+        line!("mem_process:{}", server.meter.process);
+        line!("mem_outside_of_allocator:{}", server.meter.elsewhere);
         line!("maxmemory_policy:{}", server.config.text("maxmemory-policy"));
         line!("mem_allocator:jemalloc");
     }
@@ -110,7 +113,7 @@ fn info(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
         line!("total_net_output_bytes:{}", server.stats.output_bytes);
         line!("rejected_connections:{}", server.stats.rejected_connections);
         line!("expired_keys:{}", sum(|db| db.expired));
-        line!("evicted_keys:0");
+        line!("evicted_keys:{}", server.stats.evicted);
         line!("keyspace_hits:{}", sum(|db| db.hits));
         line!("keyspace_misses:{}", sum(|db| db.misses));
         line!("pubsub_channels:{}", server.channels.len(crate::pubsub::Kind::Channel));
@@ -133,6 +136,13 @@ fn info(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
         line!("tiering_rows:{}", tier.counters.rows);
         line!("tiering_waiting_keys:{}", tier.queue.waiting_keys());
         line!("tiering_waiting_bytes:{}", tier.queue.waiting_bytes());
+        line!("tiering_dirty_ms:{}", tier.dirty_ms(now_ms));
+        let ratio = |of: u64, to: u64| of as f64 / to.max(1) as f64;
+        line!("tiering_changes:{}", tier.counters.changes);
+        line!("tiering_coalescing_factor:{:.3}", ratio(tier.counters.changes, tier.counters.rows));
+        let calls = tier.counters.reads + tier.counters.writes;
+        line!("tiering_store_calls_per_command:{:.4}", ratio(calls, server.stats.commands));
+        line!("tiering_evicted:{}", server.stats.evicted);
     }
     if wanted("replication") {
         begin(&mut out, "Replication");

@@ -5,6 +5,7 @@ use super::table::{Access, Acl, Flags, Group, Keys, Row, flags};
 use super::walk::walked;
 use super::{Arg, CommandError, Ctx, Done, args, help};
 use crate::keyspace::{Class, Key};
+use crate::tiering::evict::Mark;
 use crate::value::glob;
 
 const READ: Flags = Flags::READONLY;
@@ -111,6 +112,16 @@ pub const ROWS: &[Row] = &[
             "2.2.3",
             "O(1)",
             "Returns the seconds since the last access.",
+        ),
+        row(
+            "tier",
+            3,
+            READ,
+            OBJECT_KEY,
+            tier,
+            "7.0.0",
+            "O(1)",
+            "Says whether a value was found in memory or in storage.",
         ),
         row("freq", 3, READ, OBJECT_KEY, freq, "4.0.0", "O(1)", "Returns how often a key was accessed."),
         help::row(Group::Generic, "6.2.0"),
@@ -319,12 +330,30 @@ fn refcount(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
 }
 
 /// No policy keeps frequencies yet, and Redis answers so under a policy that keeps none.
-fn freq(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
-    let is_lfu = ctx.server.config.text("maxmemory-policy").ends_with("-lfu");
+/// A value that was in storage alone stays there alone.
+fn tier(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
+    let (was_cold, is_nested) = (ctx.client.was_cold, ctx.is_nested);
     let (db, reply) = ctx.split();
-    if db.entry(args[2]).is_some() {
-        if is_lfu {
-            return Err(CommandError::of("ERR access frequency is not tracked yet"));
+    match (db.contains(args[2]), was_cold) {
+        (false, _) => reply.null(),
+        (true, false) => reply.bulk(b"memory"),
+        (true, true) => {
+            reply.bulk(b"storage");
+            // In a transaction or script, later commands were promised the key.
+            if !is_nested {
+                db.forget(args[2]);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn freq(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
+    let (db, reply) = ctx.split();
+    if let Some(mark) = db.entry(args[2]).map(|entry| Mark(entry.access)) {
+        if let Some(frequency) = db.policy().and_then(|policy| policy.frequency(mark)) {
+            reply.int(i64::from(frequency));
+            return Ok(());
         }
         return Err(CommandError::of(
             "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust.",
@@ -337,6 +366,11 @@ fn freq(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
 fn idletime(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
     let (db, reply) = ctx.split();
     let now = db.now_ms / 1000;
+    if db.policy().is_some() && db.contains(args[2]) {
+        return Err(CommandError::of(
+            "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust.",
+        ));
+    }
     match db.entry(args[2]) {
         Some(entry) => reply.int((now - i64::from(entry.access)).max(0)),
         None => reply.null(),

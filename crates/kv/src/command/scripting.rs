@@ -146,6 +146,9 @@ fn call(ctx: &mut Ctx<'_>, args: &[Arg<'_>], read_only: bool) -> Result<bool, Co
             tier.note_nested(ctx.dbs, &named).map_err(|_| NOT_IN_MEMORY)?;
         }
     }
+    if ctx.server.is_out_of_memory && found.row.flags.contains(Flags::DENYOOM) {
+        return Err(CommandError::of("OOM command not allowed when used memory > 'maxmemory'."));
+    }
     let writes = found.row.flags.contains(Flags::WRITE);
     if writes && read_only {
         return Err(CommandError::of("ERR Write commands are not allowed from read-only scripts."));

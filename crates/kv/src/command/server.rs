@@ -208,6 +208,7 @@ fn config_set(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
     let pairs: Vec<(String, String)> = args[2..].chunks_exact(2).map(pair).collect();
     ctx.server.config.set(&pairs).map_err(CommandError::err)?;
     ctx.server.apply_config();
+    ctx.dbs.set_policies(|| ctx.server.eviction_policy());
     let follows = ctx.server.follows_changes();
     ctx.dbs.record_changes(follows);
     ctx.reply.ok();

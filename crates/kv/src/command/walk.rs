@@ -27,7 +27,7 @@ fn type_name(type_byte: u8) -> &'static str {
 /// The result of the walk that was made for a client's command, if a storage tier is attached.
 pub fn walked(ctx: &mut Ctx<'_>) -> Option<Walked> {
     let tier = ctx.server.tier.as_mut()?;
-    let scan = tier.scans.remove(&ctx.client.id)?;
+    let scan = tier.end_scan(ctx.client.id)?;
     let db = ctx.dbs.all.get(usize::from(scan.db))?;
     let now_ms = db.now_ms;
     let mut keys: Vec<(Box<[u8]>, &'static str)> = Vec::new();

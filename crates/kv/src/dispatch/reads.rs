@@ -92,7 +92,8 @@ impl Core {
             return Prepared::Ready;
         }
         let losses = tier.losses;
-        let mut wait = tier.waits.remove(&id).filter(|wait| wait.losses == losses || wait.error.is_some());
+        client.was_cold = tier.waits.contains_key(&id);
+        let mut wait = tier.end_wait(id).filter(|wait| wait.losses == losses || wait.error.is_some());
         if let Some(error) = wait.as_mut().and_then(|wait| wait.error.take()) {
             return Prepared::Refused(CommandError::Text(error_text(&error).into()));
         }
@@ -102,10 +103,14 @@ impl Core {
             keys.iter().filter(|key| !tier.knows(&self.dbs, key) && !is_absent(&wait, key)).collect();
         tier.counters.resident += (keys.len() - cold.len()) as u64;
         if !cold.is_empty() {
+            client.was_cold = true;
+            tier.counters.reads += cold.len() as u64;
             for key in &cold {
                 tier.fetches.want(key, id, Urgency::Now, 0);
             }
-            tier.waits.insert(id, wait.unwrap_or(Wait { losses, ..Wait::default() }));
+            let mut wait_now = wait.unwrap_or(Wait { losses, ..Wait::default() });
+            wait_now.keys.clear();
+            tier.waits.insert(id, wait_now);
             self.begin_reads();
             let Some(tier) = &mut self.server.tier else { return Prepared::Ready };
             wait = tier.waits.remove(&id);
@@ -114,7 +119,11 @@ impl Core {
                 return Prepared::Refused(CommandError::Text(error_text(&error).into()));
             }
             if cold.iter().any(|key| !tier.knows(&self.dbs, key) && !is_absent(&wait, key)) {
-                tier.waits.extend(wait.map(|wait| (id, wait)));
+                if let Some(mut wait) = wait {
+                    tier.pin(&keys);
+                    wait.keys = keys;
+                    tier.waits.insert(id, wait);
+                }
                 return self.park(client, args);
             }
         }

@@ -47,7 +47,7 @@ impl Core {
                 Some(Ok(())) => Ok(true),
                 Some(Err(error)) => {
                     let text = super::reads::error_text(error);
-                    tier.scans.remove(&id);
+                    tier.end_scan(id);
                     Err(CommandError::Text(text.into()))
                 }
                 None => Ok(false),
@@ -70,6 +70,7 @@ impl Core {
             result: None,
         };
         let from = scan.from;
+        tier.pin(&scan.held);
         tier.scans.insert(id, scan);
         self.ask_scan(id, db, from, limit);
         Ok(false)

@@ -68,6 +68,8 @@ impl Core {
                 changes.push(Changed { before, exists: entry.is_some(), bytes, key });
             }
             tier.counters.groups += 1;
+            tier.counters.changes += changes.len() as u64;
+            tier.dirty_since_ms.get_or_insert(self.dbs.all[0].now_ms);
             Some(tier.queue.add(touched, changes, emptied))
         };
         let Some(group) = group else { return };
@@ -110,6 +112,9 @@ impl Core {
             let dbs = &self.dbs;
             let Some(cut) = tier.queue.cut(|key| stored_form(dbs, key)) else { return };
             tier.flights.insert(cut.id, counted(&cut.write));
+            if !tier.queue.has_waiting() {
+                tier.dirty_since_ms = None;
+            }
             let outcome = if cut.write.is_empty() {
                 Some(Outcome::Written)
             } else {
@@ -139,6 +144,7 @@ impl Core {
             }
         }
         let landed = tier.queue.land(id, outcome);
+        self.server.clients.touched.append(&mut tier.stalled);
         if landed.is_unknown {
             let storage = tier.storage.clone();
             tier.stored.iter_mut().for_each(|(db, stored)| *stored = storage.count(*db));

@@ -8,6 +8,7 @@ use super::changes::{Changes, Class};
 use super::dictionary::{Dictionary, Place};
 use super::entry::{Entry, Key};
 use super::expiry::{Expiries, Expiry, ROUND};
+use crate::tiering::evict::{Mark, Policy};
 use crate::value::Value;
 use siphasher::sip::SipHasher13;
 use std::hash::Hasher;
@@ -26,10 +27,12 @@ pub struct Keyspace {
     pub is_touching: bool,
     /// Whether storage has keys that are not here.
     pub has_storage: bool,
-    dictionary: Dictionary,
-    expiries: Expiries,
-    seed: (u64, u64),
-    random: u64,
+    /// What marks entries for eviction. `None`: the seconds of the last access.
+    pub(super) policy: Option<Box<dyn Policy>>,
+    pub(super) dictionary: Dictionary,
+    pub(super) expiries: Expiries,
+    pub(super) seed: (u64, u64),
+    pub(super) random: u64,
 }
 
 impl Keyspace {
@@ -43,6 +46,7 @@ impl Keyspace {
             expired: 0,
             is_touching: true,
             has_storage: false,
+            policy: None,
             dictionary: Dictionary::new(),
             expiries: Expiries::default(),
             seed,
@@ -50,7 +54,7 @@ impl Keyspace {
         }
     }
 
-    fn hash(&self, key: &[u8]) -> u64 {
+    pub(super) fn hash(&self, key: &[u8]) -> u64 {
         hash_with(self.seed, key)
     }
 
@@ -78,8 +82,26 @@ impl Keyspace {
         }
     }
 
-    fn access(&self) -> u32 {
-        (self.now_ms / 1000) as u32
+    /// The mark of an entry that is used now, which had `mark`.
+    fn used(&mut self, mark: u32) -> u32 {
+        match &mut self.policy {
+            None => (self.now_ms / 1000) as u32,
+            Some(policy) => policy.used(Mark(mark), next_random(&mut self.random)).0,
+        }
+    }
+
+    fn admitted(&mut self, hash: u64) -> u32 {
+        match &mut self.policy {
+            None => (self.now_ms / 1000) as u32,
+            Some(policy) => policy.admitted(hash).0,
+        }
+    }
+
+    fn mark_used(&mut self, place: Place) -> &mut Entry {
+        let access = self.used(self.dictionary.at(place).access);
+        let entry = self.dictionary.at_mut(place);
+        entry.access = access;
+        entry
     }
 
     /// The value of a key, for a command that reads.
@@ -92,10 +114,7 @@ impl Keyspace {
         if !self.is_touching {
             return Some(&self.dictionary.at(place).value);
         }
-        let access = self.access();
-        let entry = self.dictionary.at_mut(place);
-        entry.access = access;
-        Some(&entry.value)
+        Some(&self.mark_used(place).value)
     }
 
     /// The value of a key, without a trace of the look-up.
@@ -139,10 +158,7 @@ impl Keyspace {
     /// The value of a key, for a command that changes it. Call [`Keyspace::changed`] after a change.
     pub fn write(&mut self, key: &[u8]) -> Option<&mut Value> {
         let place = self.find(key)?;
-        let access = self.access();
-        let entry = self.dictionary.at_mut(place);
-        entry.access = access;
-        Some(&mut entry.value)
+        Some(&mut self.mark_used(place).value)
     }
 
     pub fn contains(&mut self, key: &[u8]) -> bool {
@@ -158,13 +174,11 @@ impl Keyspace {
     /// Sets a value; an existing key keeps its time of expiry.
     pub fn insert_keeping_expiry(&mut self, key: &[u8], value: impl Into<Value>) {
         let value = value.into();
-        let access = self.access();
         if let Some(place) = self.find(key) {
-            let entry = self.dictionary.at_mut(place);
-            entry.value = value;
-            entry.access = access;
+            self.mark_used(place).value = value;
             return;
         }
+        let access = self.admitted(self.hash(key));
         let entry = Entry { key: Key::new(key), value, access, expiry: 0 };
         let seed = self.seed;
         self.dictionary.insert(hash_with(seed, key), Box::new(entry), |key| hash_with(seed, key));
@@ -175,7 +189,10 @@ impl Keyspace {
         self.take(place).map(|entry| entry.value)
     }
 
-    fn take(&mut self, place: Place) -> Option<Box<Entry>> {
+    pub(super) fn take(&mut self, place: Place) -> Option<Box<Entry>> {
+        if let Some(policy) = &mut self.policy {
+            policy.deleted(Mark(self.dictionary.at(place).access));
+        }
         self.clear_expiry(place);
         let seed = self.seed;
         self.dictionary.remove(place, |key| hash_with(seed, key))
@@ -261,6 +278,7 @@ impl Keyspace {
     pub fn exchange(&mut self, other: &mut Keyspace) {
         std::mem::swap(&mut self.dictionary, &mut other.dictionary);
         std::mem::swap(&mut self.expiries, &mut other.expiries);
+        std::mem::swap(&mut self.policy, &mut other.policy);
         for db in [self, other] {
             db.changes.all = true;
             db.changes.count += 1;
@@ -343,14 +361,14 @@ impl Contents {
     }
 }
 
-fn hash_with(seed: (u64, u64), key: &[u8]) -> u64 {
+pub(super) fn hash_with(seed: (u64, u64), key: &[u8]) -> u64 {
     let mut hasher = SipHasher13::new_with_keys(seed.0, seed.1);
     hasher.write(key);
     hasher.finish()
 }
 
 /// Xorshift with a multiplication.
-fn next_random(state: &mut u64) -> u64 {
+pub(super) fn next_random(state: &mut u64) -> u64 {
     *state ^= *state >> 12;
     *state ^= *state << 25;
     *state ^= *state >> 27;

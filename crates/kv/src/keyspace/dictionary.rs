@@ -347,6 +347,15 @@ impl Dictionary {
         }
     }
 
+    /// Changes every entry.
+    pub fn for_each_mut(&mut self, mut visit: impl FnMut(&mut Entry)) {
+        for table in &mut self.tables {
+            let in_buckets = table.segments.iter_mut().flatten().flat_map(|segment| segment.iter_mut());
+            in_buckets.flat_map(|bucket| bucket.entries.iter_mut().flatten()).for_each(|entry| visit(entry));
+            table.overflow.values_mut().flatten().for_each(|(_, entry)| visit(entry));
+        }
+    }
+
     pub fn for_each(&self, mut visit: impl FnMut(&Entry)) {
         for table in &self.tables {
             for index in 0..table.buckets {

@@ -65,6 +65,12 @@ impl Expiries {
         Some((expiry, self.next as u32))
     }
 
+    /// One chosen by a random number, with its number.
+    pub fn at_random(&self, random: u64) -> Option<(Expiry, u32)> {
+        let index = random.checked_rem(self.list.len() as u64)?;
+        Some((self.list[index as usize], index as u32 + 1))
+    }
+
     /// The expired one that was sampled last was removed: another one is in its place.
     pub fn sample_again(&mut self) {
         self.next = self.next.saturating_sub(1);

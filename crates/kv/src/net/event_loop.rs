@@ -26,6 +26,8 @@ const LISTENER: usize = usize::MAX - 1;
 const WAKER: usize = usize::MAX;
 /// Time between two looks at expired keys and waits that are over.
 const TICK_MS: u64 = 10;
+/// Time between two looks at the memory of the process.
+const WATCH_MEMORY_MS: u64 = 100;
 /// Unsent output at which a client's requests are no longer read.
 const UNSENT_BYTES_MAX: usize = 64 << 20;
 /// Unsent output at which a subscriber is dropped: it cannot be slowed, as others write to it.
@@ -47,6 +49,7 @@ pub struct EventLoop {
     /// Connections to read without an event.
     again: Vec<usize>,
     last_tick_ms: u64,
+    last_watch_ms: u64,
     /// Where storage leaves its results, if there is a storage tier.
     mailbox: Option<Arc<Mailbox>>,
     /// Settings as the last turn saw them.
@@ -82,6 +85,7 @@ impl EventLoop {
             free: Vec::new(),
             again: Vec::new(),
             last_tick_ms,
+            last_watch_ms: last_tick_ms,
             mailbox,
             limits,
         })
@@ -236,6 +240,10 @@ impl EventLoop {
         if ticks {
             self.last_tick_ms = now_ms;
             tick(&mut core);
+            if now_ms.saturating_sub(self.last_watch_ms) >= WATCH_MEMORY_MS {
+                self.last_watch_ms = now_ms;
+                core.watch_memory();
+            }
         }
         self.settle(&mut core, ready);
         let goes_on = !core.server.is_stopping;
@@ -258,11 +266,17 @@ impl EventLoop {
             connection.closes = true;
             return;
         };
+        let mut is_stalled = false;
         while client.blocked.is_none()
             && client.parked.is_none()
             && !client.closes
             && client.held_bytes < HELD_BYTES_MAX
         {
+            if connection.requests.has_next() && core.waits_for_room(&mut client) {
+                is_stalled = true;
+                core.stall(client.id);
+                break;
+            }
             let mut args = SmallVec::new();
             if connection.requests.next(&mut args) {
                 core.execute(&mut client, &args);
@@ -287,8 +301,10 @@ impl EventLoop {
             bulk_bytes_max: i64::try_from(self.limits.bulk_bytes_max).unwrap_or(i64::MAX),
             authenticated: core.server.is_authenticated(&client),
         };
-        connection.is_blocked =
-            client.blocked.is_some() || client.parked.is_some() || client.held_bytes >= HELD_BYTES_MAX;
+        connection.is_blocked = client.blocked.is_some()
+            || client.parked.is_some()
+            || client.held_bytes >= HELD_BYTES_MAX
+            || is_stalled;
         client.settle();
         connection.take_output(&mut client.reply.buffer);
         let lags = client.subscribed_at_all() && connection.unsent_bytes() > SUBSCRIBER_BYTES_MAX;

@@ -61,7 +61,7 @@ fn write_length(out: &mut Vec<u8>, length: usize, two_bytes: u8, four_bytes: u8)
 fn write_int(out: &mut Vec<u8>, number: i64) {
     let bytes = number.to_be_bytes();
     let (code, size) = match number {
-        0..=0x7f | -32..=-1 => return out.push(number as u8),
+        -32..=0x7f => return out.push(number as u8),
         0x80..=0xff => (0xcc, 1),
         0x100..=0xffff => (0xcd, 2),
         0x1_0000..=0xffff_ffff => (0xce, 4),

@@ -38,6 +38,10 @@ pub enum Verdict {
 
 pub trait Policy: Send {
     fn name(&self) -> &'static str;
+    /// How often an entry was used, if the policy counts it: `OBJECT FREQ`.
+    fn frequency(&self, _: Mark) -> Option<u32> {
+        None
+    }
     /// The mark of an entry that comes into memory.
     fn admitted(&mut self, hash: u64) -> Mark;
     /// The mark of an entry that is used; `random` is uniform.

@@ -31,6 +31,9 @@ impl Policy for Lfu {
     fn name(&self) -> &'static str {
         "lfu"
     }
+    fn frequency(&self, mark: Mark) -> Option<u32> {
+        Some(self.count(mark))
+    }
     fn admitted(&mut self, _: u64) -> Mark {
         self.now = self.now.wrapping_add(1);
         self.mark(FIRST)
