@@ -18,17 +18,30 @@ use crate::client::ClientId;
 use crate::keyspace::Databases;
 use crate::storage::{Found, Key, Outcome, Position, Scanned, Storage, StorageError, Stored};
 use crate::tiering::fetch::{FetchId, Fetches, Limits};
+use crate::tiering::filter::{Filter, PARTS, Says};
 use crate::tiering::queue::{Before, FlightId, GroupId, Queue};
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 /// What storage has completed.
 pub enum Event {
-    Fetched { id: FetchId, key: Key, read: Result<Option<Stored>, StorageError> },
-    Wrote { id: FlightId, outcome: Outcome },
-    Scanned { client: ClientId, piece: Result<Scanned, StorageError> },
+    Fetched {
+        id: FetchId,
+        key: Key,
+        read: Result<Option<Stored>, StorageError>,
+    },
+    Wrote {
+        id: FlightId,
+        outcome: Outcome,
+    },
+    Scanned {
+        client: ClientId,
+        piece: Result<Scanned, StorageError>,
+    },
     Expired(Result<Vec<Key>, StorageError>),
+    /// A piece of the walk that builds a part of the filter.
+    Walked(Result<Scanned, StorageError>),
 }
 
 /// Where completions leave their results. At most one for each read, write and scan in flight.
@@ -89,6 +102,20 @@ pub(crate) struct Scan {
     pub(crate) result: Option<Result<(), StorageError>>,
 }
 
+/// A part of the filter that is being built.
+pub(crate) struct Rebuild {
+    pub(crate) part: usize,
+    /// Databases that are to be walked, the present one last.
+    pub(crate) databases: Vec<u16>,
+    pub(crate) from: Position,
+    /// Whether storage walks.
+    pub(crate) is_asked: bool,
+}
+
+/// Memory of the filter of absent keys at most, and the number of keys that it is made for while nothing is stored.
+const FILTER_BYTES_MAX: u64 = 64 << 20;
+const FILTER_KEYS: u64 = 1 << 20;
+
 /// What a write in flight changes about the counts when it has landed.
 pub(crate) struct Counted {
     pub(crate) emptied: Vec<u16>,
@@ -103,6 +130,8 @@ pub struct Counters {
     pub fetched: u64,
     /// Fetches that found nothing.
     pub absent: u64,
+    /// Absent keys that the filter knew of.
+    pub filtered: u64,
     pub groups: u64,
     pub writes: u64,
     pub rows: u64,
@@ -118,6 +147,12 @@ pub struct Tier {
     pub mailbox: Arc<Mailbox>,
     pub queue: Queue,
     pub counters: Counters,
+    pub filter: Filter,
+    pub(crate) rebuild: Option<Rebuild>,
+    /// Parts of the filter that are to be built.
+    pub(crate) to_build: VecDeque<usize>,
+    /// How often storage was asked for absent keys of each part.
+    pub(crate) asked_absent: Box<[u8]>,
     pub(crate) fetches: Fetches,
     pub(crate) waits: HashMap<ClientId, Wait>,
     pub(crate) scans: HashMap<ClientId, Scan>,
@@ -150,8 +185,18 @@ pub struct Tier {
 
 impl Tier {
     pub fn new(storage: Arc<dyn Storage>, databases: u16) -> Tier {
-        let stored = (0..databases).map(|db| (db, storage.count(db))).collect();
+        let stored: BTreeMap<u16, u64> = (0..databases).map(|db| (db, storage.count(db))).collect();
+        let mut filter = Filter::new(FILTER_BYTES_MAX);
+        if stored.values().all(|keys| *keys == 0) {
+            while let Some(part) = filter.begin_rebuild(FILTER_KEYS) {
+                filter.end_rebuild(part, true);
+            }
+        }
         Tier {
+            filter,
+            rebuild: None,
+            to_build: VecDeque::new(),
+            asked_absent: vec![0; PARTS].into(),
             storage,
             mailbox: Arc::default(),
             queue: Queue::new(),
@@ -253,6 +298,11 @@ impl Tier {
         db.resident(&key.name).is_some() || self.queue.holds(key)
     }
 
+    /// Whether storage cannot have a key.
+    pub(crate) fn is_filtered(&self, key: &Key) -> bool {
+        self.filter.says(key.db, Position::of(&key.name)) == Says::Absent
+    }
+
     /// Notes what storage will have of a key before the present group changes it.
     pub(crate) fn note(&mut self, dbs: &Databases, key: &Key) {
         if self.before.contains_key(key) {
@@ -267,7 +317,7 @@ impl Tier {
     /// Notes the keys of a command that a script runs. The script's own keys are noted before it; another one has to be in memory.
     pub fn note_nested(&mut self, dbs: &Databases, keys: &[Key]) -> Result<(), KeyNotInMemory> {
         for key in keys {
-            if !self.before.contains_key(key) && !self.knows(dbs, key) {
+            if !self.before.contains_key(key) && !self.knows(dbs, key) && !self.is_filtered(key) {
                 return Err(KeyNotInMemory);
             }
             self.note(dbs, key);

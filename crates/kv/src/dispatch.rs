@@ -6,9 +6,11 @@
 //! | --- | --- |
 //! | `reads` | fetching the keys of commands from storage, parked clients |
 //! | `writes` | groups of changes, their writes, the replies that wait for them |
+//! | `absent` | building the filter of keys that storage cannot have |
 //! | `evict` | keeping memory within `maxmemory` |
 //! | `scan` | walks over the keys that storage and memory have |
 
+mod absent;
 mod evict;
 mod reads;
 mod scan;

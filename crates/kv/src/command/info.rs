@@ -129,7 +129,11 @@ fn info(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
         line!("tiering_keys_known:{}", tier.counters.resident);
         line!("tiering_keys_fetched:{}", tier.counters.fetched);
         line!("tiering_keys_absent:{}", tier.counters.absent);
+        line!("tiering_keys_filtered:{}", tier.counters.filtered);
         line!("tiering_keys_wanted:{}", tier.wanted());
+        line!("tiering_reads:{}", tier.counters.reads);
+        line!("tiering_filter_parts:{}", tier.filter.known_parts());
+        line!("tiering_filter_bytes:{}", tier.filter.bytes());
         line!("tiering_groups:{}", tier.counters.groups);
         line!("tiering_groups_failed:{}", tier.counters.failed_groups);
         line!("tiering_writes:{}", tier.counters.writes);

@@ -55,6 +55,7 @@ impl Core {
                 Event::Wrote { id, outcome } => self.landed(id, outcome),
                 Event::Scanned { client, piece } => self.scanned(client, piece),
                 Event::Expired(keys) => self.expire_stored(keys),
+                Event::Walked(piece) => self.filter_walked(piece),
             }
         }
     }
@@ -99,9 +100,16 @@ impl Core {
         }
         let is_absent =
             |wait: &Option<Wait>, key: &Key| wait.as_ref().is_some_and(|wait| wait.absent.contains(key));
-        let cold: Vec<&Key> =
-            keys.iter().filter(|key| !tier.knows(&self.dbs, key) && !is_absent(&wait, key)).collect();
-        tier.counters.resident += (keys.len() - cold.len()) as u64;
+        let mut cold: Vec<&Key> = Vec::new();
+        for key in &keys {
+            if tier.knows(&self.dbs, key) {
+                tier.counters.resident += 1;
+            } else if tier.is_filtered(key) {
+                tier.counters.filtered += 1;
+            } else if !is_absent(&wait, key) {
+                cold.push(key);
+            }
+        }
         if !cold.is_empty() {
             client.was_cold = true;
             tier.counters.reads += cold.len() as u64;
@@ -193,6 +201,9 @@ impl Core {
             Ok(None) => Ok(None),
             Err(error) => Err(error),
         };
+        if matches!(read, Ok(None)) {
+            self.note_absent(key);
+        }
         let Some(tier) = &mut self.server.tier else { return };
         let mut has_expired = false;
         match &read {

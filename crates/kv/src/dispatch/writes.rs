@@ -5,7 +5,7 @@ use crate::attached::{Counted, Event};
 use crate::client::Client;
 use crate::rdb::{Object, SliceSource};
 use crate::server::Core;
-use crate::storage::{Durability, Key, Outcome, Stored, Write};
+use crate::storage::{Durability, Key, Outcome, Position, Stored, Write};
 use crate::tiering::queue::{Changed, FlightId, GroupId};
 use crate::value::Value;
 use std::collections::BTreeMap;
@@ -114,6 +114,16 @@ impl Core {
             tier.flights.insert(cut.id, counted(&cut.write));
             if !tier.queue.has_waiting() {
                 tier.dirty_since_ms = None;
+            }
+            if !cut.write.emptied.is_empty() {
+                tier.filter.emptied();
+            }
+            for row in &cut.write.rows {
+                let position = Position::of(&row.key.name);
+                match row.value {
+                    Some(_) => tier.filter.insert(row.key.db, position),
+                    None => tier.filter.deleted(position),
+                }
             }
             let outcome = if cut.write.is_empty() {
                 Some(Outcome::Written)

@@ -427,4 +427,5 @@ fn tick(core: &mut Core) {
     core.finish(None, 0);
     let now_ms = core.dbs.all[0].now_ms.max(0) as u64;
     core.ask_expired(now_ms);
+    core.build_filter();
 }

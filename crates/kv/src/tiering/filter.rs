@@ -102,7 +102,8 @@ impl Filter {
         Filter { parts: vec![Part::default(); PARTS], bytes_max, bytes: 0 }
     }
 
-    fn part(position: Position) -> usize {
+    /// The part of a position.
+    pub fn part(position: Position) -> usize {
         (position.0 >> 52) as usize % PARTS
     }
 
@@ -137,21 +138,37 @@ impl Filter {
         self.parts[Filter::part(position)].deleted += 1;
     }
 
+    /// All keys of a database were deleted: every part may be worn.
+    pub fn emptied(&mut self) {
+        self.parts.iter_mut().for_each(|part| part.deleted = part.keys.max(64));
+    }
+
     /// The next part that is due to be built, if any. The caller tells of each key that is on its way to storage now ([`Filter::scanned`]): the scan may
     /// miss it, and it was written before the new filter began to listen. Then it scans the range in every database, tells of each key and ends with
     /// [`Filter::end_rebuild`]. `keys` is about how many keys storage has in all.
     pub fn begin_rebuild(&mut self, keys: u64) -> Option<usize> {
-        let due = |part: &Part| match part.bloom {
-            None => true,
-            Some(_) => part.deleted * 2 > part.keys.max(64) || part.keys > part.room.max(64) * 2,
-        };
-        let part = self.parts.iter().position(|part| part.next.is_none() && due(part))?;
+        let part = (0..PARTS).find(|part| self.is_due(*part))?;
+        self.begin(part, keys).then_some(part)
+    }
+
+    /// Whether a part is unknown, or its filter is worn, and it is not being built.
+    pub fn is_due(&self, part: usize) -> bool {
+        let part = &self.parts[part];
+        let is_worn = part.deleted * 2 > part.keys.max(64) || part.keys > part.room.max(64) * 2;
+        part.next.is_none() && (part.bloom.is_none() || is_worn)
+    }
+
+    /// As [`Filter::begin_rebuild`], of a part of the caller's choice; false if it is not due.
+    pub fn begin(&mut self, part: usize, keys: u64) -> bool {
+        if !self.is_due(part) {
+            return false;
+        }
         let expected = keys.div_ceil(PARTS as u64) * 5 / 4 + 64;
         let next = Bloom::with_room(expected, self.bytes_max / PARTS as u64 / 2);
         self.bytes += next.bytes();
         let part_of = &mut self.parts[part];
         (part_of.next, part_of.next_keys, part_of.deleted) = (Some(next), 0, 0);
-        Some(part)
+        true
     }
 
     /// The positions of a part, both ends included.

@@ -30,6 +30,8 @@ struct State {
     faults: HashSet<(Fault, Box<[u8]>)>,
     holds_writes: bool,
     holds_reads: bool,
+    holds_scans: bool,
+    scans: Vec<(u16, Position, usize, ScanDone)>,
     writes: Vec<(Write, Durability, WriteDone)>,
     reads: Vec<HeldRead>,
 }
@@ -65,6 +67,14 @@ impl Faulty {
         self.state.lock().holds_reads = true;
     }
 
+    pub fn hold_scans(&self) {
+        self.state.lock().holds_scans = true;
+    }
+
+    pub fn wait_for_scan(&self) {
+        self.wait_until(|state| !state.scans.is_empty());
+    }
+
     /// Waits until a write stands still.
     pub fn wait_for_write(&self) {
         self.wait_until(|state| !state.writes.is_empty());
@@ -85,11 +95,15 @@ impl Faulty {
 
     /// Carries on with what stands still, and holds nothing any more.
     pub fn release(&self) {
-        let (writes, reads) = {
+        let (writes, reads, scans) = {
             let mut state = self.state.lock();
-            (state.holds_writes, state.holds_reads) = (false, false);
-            (std::mem::take(&mut state.writes), std::mem::take(&mut state.reads))
+            (state.holds_writes, state.holds_reads, state.holds_scans) = (false, false, false);
+            let writes = std::mem::take(&mut state.writes);
+            (writes, std::mem::take(&mut state.reads), std::mem::take(&mut state.scans))
         };
+        for (db, from, limit, done) in scans {
+            self.inner.scan(db, from, limit, done);
+        }
         for (write, durability, done) in writes {
             // One completion, now or later.
             let done = Arc::new(Mutex::new(Some(done)));
@@ -181,6 +195,13 @@ impl Storage for Faulty {
     }
 
     fn scan(&self, db: u16, from: Position, limit: usize, done: ScanDone) {
+        let mut state = self.state.lock();
+        if state.holds_scans {
+            state.scans.push((db, from, limit, done));
+            self.held.notify_all();
+            return;
+        }
+        drop(state);
         self.inner.scan(db, from, limit, done);
     }
 
