@@ -1,12 +1,15 @@
 # One command per intent, the same for a person and for CI.
-.PHONY: help run stop test lint simulate fuzz planted bench profile suites parity differ apps torture clean
+.PHONY: help run kv stop test lint simulate fuzz planted bench profile suites parity differ apps torture clean
 
 run: ## installs, builds, starts MariaDB with Terrace on 127.0.0.1:3307, loads data, queries it, shows where pages are
 	@scripts/run.sh
+kv: ## builds, starts `terrace kv` on 127.0.0.1:6380, loads data, asks, shows where values are
+	@scripts/kv.sh
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
-stop: ## stops the server that `make run` left
+stop: ## stops the servers that `make run` and `make kv` left
 	@scripts/server.sh stop var
+	@scripts/kv.sh stop
 test: ## installs, builds, runs every test
 	@scripts/test.sh
 lint: ## lock files, formatting, clippy, how the source tree is divided, and words in documents and scripts
