@@ -3,6 +3,7 @@
 //! A configuration file of Redis is taken first, then the options; a directive that means nothing here is named once on standard error.
 
 use clap::Args;
+use std::io::Write;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -49,6 +50,8 @@ fn serve(options: &Kv) -> Result<(), String> {
     let mut config = terrace_kv::config::Config::default();
     if let Some(path) = &options.config {
         let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let path_text = path.to_str().ok_or_else(|| format!("{}: the path is not UTF-8", path.display()))?;
+        config.file = Some(path_text.to_owned());
         let ignored = config.load_file(&text).map_err(|error| format!("{}: {error}", path.display()))?;
         if !ignored.is_empty() {
             eprintln!("{}: ignored, as they mean nothing here: {}", path.display(), ignored.join(", "));
@@ -86,6 +89,7 @@ fn serve(options: &Kv) -> Result<(), String> {
         config,
         &addresses,
         storage.clone().map(|storage| storage as Arc<dyn Storage>),
+        Some(Box::new(LocalFiles)),
     )
     .map_err(|error| format!("{addresses:?}: {error}"))?;
     for address in listening.addresses() {
@@ -95,6 +99,25 @@ fn serve(options: &Kv) -> Result<(), String> {
     match storage {
         Some(storage) => storage.db().sync().map_err(|error| error.to_string()),
         None => Ok(()),
+    }
+}
+
+/// The files that a running server is told to read and write.
+struct LocalFiles;
+
+impl terrace_kv::config::files::Files for LocalFiles {
+    fn read(&self, path: &str) -> std::io::Result<Vec<u8>> {
+        std::fs::read(path)
+    }
+
+    fn replace(&self, path: &str, contents: &[u8]) -> std::io::Result<()> {
+        let new = format!("{path}.new");
+        let mut file = std::fs::File::create(&new)?;
+        file.write_all(contents)?;
+        file.sync_all()?;
+        std::fs::rename(&new, path)?;
+        let parent = std::path::Path::new(path).parent().filter(|parent| !parent.as_os_str().is_empty());
+        std::fs::File::open(parent.unwrap_or(std::path::Path::new(".")))?.sync_all()
     }
 }
 

@@ -1,9 +1,14 @@
 //! A client as commands know it: what it selected, its reply buffer, what it waits for. Its socket is the event loop's.
 
+pub mod acl;
+pub mod pause;
+pub mod tracking;
+
 use crate::keyspace::Key;
 use crate::resp::Reply;
 use crate::tiering::queue::GroupId;
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 pub type ClientId = u64;
 
@@ -96,7 +101,10 @@ pub struct Client {
     pub watched: Vec<Watched>,
     /// Names by kind of subscription.
     pub subscriptions: [Vec<Vec<u8>>; 3],
-    pub gave_password: bool,
+    /// What the client may do, as of `user_generation`.
+    pub user: Arc<crate::client::acl::User>,
+    pub user_generation: u64,
+    pub is_authenticated: bool,
     pub reply_mode: ReplyMode,
     pub library: Vec<u8>,
     pub library_version: Vec<u8>,
@@ -104,6 +112,12 @@ pub struct Client {
     pub is_kept: bool,
     /// `CLIENT NO-TOUCH`.
     pub is_untouching: bool,
+    /// `MONITOR`.
+    pub is_monitor: bool,
+    /// `CLIENT TRACKING`.
+    /// The keys that the running script was called with, of a client that tracks.
+    pub script_keys: Vec<Vec<u8>>,
+    pub tracking: Option<Box<crate::client::tracking::Options>>,
 }
 
 impl Client {
@@ -114,7 +128,9 @@ impl Client {
         address: String,
         local_address: String,
         now_ms: i64,
+        acl: &crate::client::acl::Acl,
     ) -> Client {
+        let (user, user_generation) = (acl.default_user(), acl.generation);
         Client {
             id,
             event_loop,
@@ -139,12 +155,17 @@ impl Client {
             multi: None,
             watched: Vec::new(),
             subscriptions: [const { Vec::new() }; 3],
-            gave_password: false,
+            user,
+            user_generation,
+            is_authenticated: false,
             reply_mode: ReplyMode::On,
             library: Vec::new(),
             library_version: Vec::new(),
             is_kept: false,
             is_untouching: false,
+            is_monitor: false,
+            script_keys: Vec::new(),
+            tracking: None,
         }
     }
 
@@ -195,6 +216,16 @@ impl Client {
 
     pub fn holds_output(&self) -> bool {
         !self.held.is_empty()
+    }
+
+    /// Takes the present rules of its user, if users have changed.
+    pub fn take_rules(&mut self, acl: &acl::Acl) {
+        if self.user_generation != acl.generation {
+            self.user_generation = acl.generation;
+            if let Some(user) = acl.get(&self.user.name) {
+                self.user = user.clone();
+            }
+        }
     }
 
     /// Subscriptions that the reply of a (un)subscription counts.

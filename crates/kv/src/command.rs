@@ -5,6 +5,7 @@
 //!
 //! To add a family: a file here that exports `ROWS`, and a line in `table::families`.
 
+pub mod acl;
 pub mod args;
 pub mod bits;
 pub mod clients;
@@ -12,6 +13,7 @@ pub mod collections;
 pub mod compare;
 pub mod dump;
 pub mod error;
+pub mod functions;
 pub mod geo;
 pub mod geo_search;
 pub mod hash_expiry;
@@ -24,16 +26,20 @@ pub mod latency;
 pub mod lcs;
 pub mod lists;
 pub mod memory;
+pub mod monitor;
 pub mod pubsub;
+pub mod rights;
 pub mod scan;
 pub mod scripting;
 pub mod server;
 pub mod sets;
 pub mod sort;
+pub mod standalone;
 pub mod stored_keys;
 pub mod streams;
 pub mod strings;
 pub mod table;
+pub mod tracking;
 pub mod transactions;
 pub mod walk;
 pub mod zset_combine;
@@ -62,6 +68,8 @@ pub struct Ctx<'a> {
     pub reply: &'a mut Reply,
     /// Whether the command runs in EXEC or a script, where it must not block.
     pub is_nested: bool,
+    /// Whether a script runs the command.
+    pub from_script: bool,
     /// Whether the client waited and one of its keys changed: a key of another type is then waited for, and no error.
     pub is_resumed: bool,
 }

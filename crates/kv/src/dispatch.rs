@@ -4,6 +4,7 @@
 //!
 //! | file | holds |
 //! | --- | --- |
+//! | `pauses` | commands that wait for the end of a pause |
 //! | `reads` | fetching the keys of commands from storage, parked clients |
 //! | `writes` | groups of changes, their writes, the replies that wait for them |
 //! | `absent` | building the filter of keys that storage cannot have |
@@ -12,15 +13,19 @@
 
 mod absent;
 mod evict;
+mod pauses;
 mod reads;
 mod scan;
 mod writes;
 
+use crate::client::acl::Denied;
 use crate::client::{Block, Blocked, Client, ClientId, ReplyMode};
+use crate::command::table::Group;
 use crate::command::table::{Found, table};
-use crate::command::{Arg, CommandError, Ctx, Flags, args, stored_keys};
+use crate::command::{Arg, CommandError, Ctx, Flags, acl, args, monitor, rights, stored_keys};
 use crate::keyspace::Change;
-use crate::server::Core;
+use crate::resp::Reply;
+use crate::server::{Core, Server};
 use reads::Prepared;
 
 /// Commands that a subscriber of RESP2 may send.
@@ -44,6 +49,8 @@ const OUT_OF_MEMORY: CommandError =
 enum Admitted {
     Runs(Found),
     Queued,
+    /// Clients are paused: the command waits.
+    Paused,
 }
 
 impl Core {
@@ -57,6 +64,9 @@ impl Core {
         self.server.is_out_of_memory = !self.make_room(Some(client));
         let start = client.reply.buffer.len();
         let mut admitted = find(args).and_then(|found| self.admit(client, found, args));
+        if matches!(admitted, Ok(Admitted::Paused)) {
+            return;
+        }
         if let Ok(Admitted::Runs(found)) = admitted {
             match self.prepare(client, found, args) {
                 Prepared::Ready => {}
@@ -76,10 +86,11 @@ impl Core {
                 if let Some(multi) = &mut client.multi {
                     multi.is_refused = true;
                 }
-                self.server.stats.errors += 1;
+                self.server.count_error(error.text());
                 client.reply.error(error.text());
+                client.reply.codes.clear();
             }
-            Ok(Admitted::Queued) => client.reply.simple("QUEUED"),
+            Ok(Admitted::Queued | Admitted::Paused) => client.reply.simple("QUEUED"),
             Ok(Admitted::Runs(found)) => {
                 client.last_command = Some((found.parent.map(|parent| parent.name), found.row.name));
                 let mut reply = std::mem::take(&mut client.reply);
@@ -93,6 +104,12 @@ impl Core {
         }
         if client.wants_to_block.is_some() {
             self.block(client, args);
+        }
+        if let Some(tracking) = &mut client.tracking
+            && client.multi.is_none()
+            && !args::is(args[0], "client")
+        {
+            tracking.caches_next = None;
         }
         self.pass_on_changes(Some(client));
         self.finish(Some(client), start);
@@ -112,6 +129,25 @@ impl Core {
         };
         if !row.flags.contains(Flags::NO_AUTH) && !self.server.is_authenticated(client) {
             return refused(self, CommandError::of("NOAUTH Authentication required."));
+        }
+        if let Err(denied) = rights::check(&self.server, client, found, args) {
+            let context = if client.multi.is_some() { "multi" } else { "toplevel" };
+            let mut reply = Reply::new(client.reply.resp3);
+            let mut ctx = self.context(client, &mut reply);
+            acl::refuse(&mut ctx, denied, args, &found.full_name(), context);
+            let text = match denied {
+                Denied::Command => {
+                    format!("NOPERM this user has no permissions to run the '{}' command", found.full_name())
+                }
+                Denied::Key(_) => {
+                    "NOPERM this user has no permissions to access one of the keys used as arguments".into()
+                }
+                Denied::Channel(_) => {
+                    "NOPERM this user has no permissions to access one of the channels used as arguments"
+                        .into()
+                }
+            };
+            return refused(self, CommandError::Text(text.into()));
         }
         if !client.reply.resp3 && client.subscribed_at_all() && !SUBSCRIBER_COMMANDS.contains(&row.name) {
             let name = found.full_name();
@@ -137,6 +173,9 @@ impl Core {
         {
             return refused(self, error);
         }
+        if self.pauses(client, found, args) {
+            return Ok(Admitted::Paused);
+        }
         let Some(multi) = &mut client.multi else { return Ok(Admitted::Runs(found)) };
         if UNQUEUED_COMMANDS.contains(&row.name) {
             return Ok(Admitted::Runs(found));
@@ -152,14 +191,18 @@ impl Core {
     fn run(
         &mut self,
         client: &mut Client,
-        reply: &mut crate::resp::Reply,
+        reply: &mut Reply,
         found: Found,
         args: &[Arg<'_>],
         is_resumed: bool,
     ) {
-        let mut ctx =
-            Ctx { dbs: &mut self.dbs, server: &mut self.server, client, reply, is_nested: false, is_resumed };
+        let mut ctx = Ctx { is_resumed, ..self.context(client, reply) };
         ctx.call(found, args);
+    }
+
+    fn context<'a>(&'a mut self, client: &'a mut Client, reply: &'a mut Reply) -> Ctx<'a> {
+        let Core { dbs, server } = self;
+        Ctx { dbs, server, client, reply, is_nested: false, from_script: false, is_resumed: false }
     }
 
     fn block(&mut self, client: &mut Client, args: &[Arg<'_>]) {
@@ -208,6 +251,9 @@ impl Core {
     /// Tells all who follow changes, and serves clients that wait for what changed, until nothing changes any more.
     /// `current` is the client whose command made them.
     pub fn pass_on_changes(&mut self, mut current: Option<&mut Client>) {
+        if self.server.tracking.is_flushed {
+            self.server.tracking.flushed(&mut self.server.clients, current.as_deref_mut());
+        }
         if self.dbs.all.iter().all(|db| db.changes.is_empty()) {
             return;
         }
@@ -215,6 +261,11 @@ impl Core {
             for change in &list {
                 self.note_changed(db, &change.key);
                 self.server.touch_watched(db, &change.key);
+                if !self.server.tracking.is_empty() {
+                    let by = current.as_ref().map(|client| client.id);
+                    let Server { tracking, clients, .. } = &mut self.server;
+                    tracking.changed(clients, current.as_deref_mut(), by, &change.key);
+                }
                 // Changes without a name are those that no notice tells of.
                 if self.server.config.limits.notices != 0 && !change.event.is_empty() {
                     let current = current.as_deref_mut().map(|client| (client.id, &mut client.reply));
@@ -225,6 +276,13 @@ impl Core {
         }
         let follows = self.server.follows_changes();
         self.dbs.record_changes(follows);
+    }
+
+    /// At the end of a turn: tells clients that cache what was changed, and lets them forget what is too much to remember.
+    pub fn broadcast_changes(&mut self) {
+        let Server { tracking, clients, config, .. } = &mut self.server;
+        tracking.broadcast(clients);
+        tracking.shrink(clients, None, config.limits.tracked_keys_max);
     }
 
     fn take_changes(&mut self) -> Option<(u16, Vec<Change>)> {
@@ -338,7 +396,13 @@ impl Ctx<'_> {
         }
         let failed = self.reply.errors > errors;
         self.server.stats.commands += 1;
-        self.server.stats.errors += u64::from(failed);
+        for code in self.reply.codes.drain(..) {
+            self.server.count_error(&code);
+        }
+        self.remember_keys(found, args);
+        if !self.server.monitors.is_empty() && monitor::is_shown(found) {
+            self.feed_monitors(found, args);
+        }
         let stats = &mut self.server.command_stats[found.number];
         stats.calls += 1;
         stats.failed += u64::from(failed);
@@ -354,16 +418,40 @@ impl Ctx<'_> {
         }
         let limit = self.server.config.limits.slow_micros;
         if limit >= 0 && nanos / 1000 >= limit as u64 && !found.row.flags.contains(Flags::SKIP_SLOWLOG) {
-            self.log_slow(nanos / 1000, args);
+            self.log_slow(found, nanos / 1000, args);
         }
     }
 }
 
 impl Ctx<'_> {
-    fn log_slow(&mut self, micros: u64, args: &[Arg<'_>]) {
+    /// Remembers the keys that a client may have cached.
+    fn remember_keys(&mut self, found: Found, args: &[Arg<'_>]) {
+        let reads = found.row.flags.contains(Flags::READONLY) && found.row.group != Group::Scripting;
+        if self.client.tracking.is_none() || !reads {
+            return;
+        }
+        let Ctx { server, client, .. } = self;
+        if self.from_script {
+            client.script_keys.iter().for_each(|key| server.tracking.remember(client, key));
+            return;
+        }
+        found.row.keys.for_each(args, |at, _| server.tracking.remember(client, args[at]));
+    }
+
+    /// Shows a command to the clients that monitor.
+    pub fn feed_monitors(&mut self, found: Found, args: &[Arg<'_>]) {
+        let now_us = self.server.world.clock.unix_ms() * 1000;
+        let shown = monitor::shown(found, args);
+        let from = if self.from_script { "lua".to_owned() } else { self.client.address.clone() };
+        let Server { clients, monitors, .. } = &mut *self.server;
+        monitor::feed(clients, monitors, (self.client, self.reply), now_us, &from, &shown);
+    }
+
+    fn log_slow(&mut self, found: Found, micros: u64, args: &[Arg<'_>]) {
         let len_max = usize::try_from(self.server.config.number("slowlog-max-len")).unwrap_or(0);
         let at = self.now_ms() / 1000;
-        self.server.slow.add(at, micros, args, &self.client.address, &self.client.name, len_max);
+        let args = monitor::shown(found, args);
+        self.server.slow.add(at, micros, &args, &self.client.address, &self.client.name, len_max);
     }
 }
 
@@ -378,6 +466,9 @@ impl Core {
         self.server.unblock(client);
         self.server.unwatch(client);
         self.server.unsubscribe_all(client);
+        self.server.tracking.end(client);
+        self.server.monitors.retain(|&id| id != client.id);
+        self.server.pause.forget(client.id);
         if let Some(tier) = &mut self.server.tier {
             tier.forget(client.id);
         }

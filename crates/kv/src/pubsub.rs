@@ -60,10 +60,10 @@ impl Channels {
             if let Some((own, reply)) = &mut current
                 && *own == id
             {
-                return write(reply);
+                return reply.message(write);
             }
             if let Some(client) = clients.get_mut(id) {
-                write(&mut client.reply);
+                client.reply.message(write);
                 clients.touched.push(id);
             }
         };

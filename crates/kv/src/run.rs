@@ -2,6 +2,7 @@
 
 use crate::attached::Tier;
 use crate::config::Config;
+use crate::config::files::Files;
 use crate::keyspace::Databases;
 use crate::net::event_loop::EventLoop;
 use crate::server::{Core, Server};
@@ -23,12 +24,15 @@ pub fn listen(
     config: Config,
     addresses: &[SocketAddr],
     storage: Option<Arc<dyn Storage>>,
+    files: Option<Box<dyn Files>>,
 ) -> std::io::Result<Listening> {
     let seed = (world.random.next_u64(), world.random.next_u64());
     let mut dbs = Databases::new(config.number("databases") as u16, seed);
     dbs.set_now(world.clock.unix_ms() as i64);
-    let mut server = Server::new(world.clone(), crate::command::table::table().all.len());
+    let mut server = Server::new(world.clone(), crate::command::rights::catalogue());
     server.config = config;
+    server.files = files;
+    server.take_users()?;
     server.apply_config();
     if let Some(storage) = storage {
         dbs.all.iter_mut().for_each(|db| db.has_storage = true);

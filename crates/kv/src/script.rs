@@ -9,11 +9,13 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `prelude.lua` | the globals of scripts |
+//! | `functions` | libraries of functions |
 //! | `convert` | replies to Lua values and back |
 //! | `libraries` | `cjson`, `cmsgpack`, `bit` |
 //! | `json`, `msgpack` | values to these formats and back |
 
 mod convert;
+pub mod functions;
 mod json;
 mod libraries;
 mod msgpack;
@@ -64,6 +66,16 @@ struct Interpreter {
     set_arguments: Function,
     run: Function,
     compiled: HashMap<String, Function>,
+    library_environment: Table,
+    load_library: Function,
+    run_function: Function,
+}
+
+/// What is run: a whole script, or a function of a library.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Entry {
+    Script,
+    Function,
 }
 
 pub fn sha1_hex(text: &[u8]) -> String {
@@ -144,7 +156,7 @@ impl Scripts {
         reply: &mut Reply,
     ) -> Result<(), Failure> {
         let function = self.compiled(script.sha, script.text)?;
-        self.interpreter()?.run(script, &function, call, reply)
+        self.interpreter()?.run(script, Entry::Script, &function, call, reply)
     }
 }
 
@@ -168,6 +180,9 @@ impl Interpreter {
             environment: made.get("environment")?,
             set_arguments: made.get("arguments")?,
             run: made.get("run")?,
+            library_environment: made.get("library_environment")?,
+            load_library: made.get("load_library")?,
+            run_function: made.get("run_function")?,
             compiled: HashMap::new(),
             host,
             lua,
@@ -177,6 +192,7 @@ impl Interpreter {
     fn run(
         &self,
         script: &Invocation<'_>,
+        entry: Entry,
         function: &Function,
         call: &mut Call<'_>,
         reply: &mut Reply,
@@ -232,7 +248,11 @@ impl Interpreter {
                         Ok(())
                     })?,
                 )?;
-                self.set_arguments.call::<()>((table_of(script.keys)?, table_of(script.values)?))?;
+                let (keys, values) = (table_of(script.keys)?, table_of(script.values)?);
+                if entry == Entry::Function {
+                    return self.run_function.call::<(bool, Value)>((function, keys, values));
+                }
+                self.set_arguments.call::<()>((keys, values))?;
                 self.run.call::<(bool, Value)>(function)
             })
         };
@@ -279,10 +299,12 @@ fn explain(lua: &Lua, raised: Value) -> mlua::Result<Table> {
     let mut level = 0;
     while let Some(place) = lua.inspect_stack(level, |frame| {
         let source = frame.source().source.map(|source| source.into_owned());
-        (source.as_deref() == Some(CHUNK_NAME)).then(|| frame.current_line()).flatten()
+        let known =
+            [CHUNK_NAME, functions::CHUNK_NAME].into_iter().find(|known| source.as_deref() == Some(*known));
+        known.and_then(|known| frame.current_line().map(|line| (known, line)))
     }) {
-        if let Some(line) = place {
-            table.raw_set("source", CHUNK_NAME)?;
+        if let Some((source, line)) = place {
+            table.raw_set("source", source)?;
             table.raw_set("line", line)?;
             break;
         }

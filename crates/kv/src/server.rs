@@ -1,5 +1,6 @@
 //! What all clients share besides the data: the list of clients, the clients that wait for a key, counters.
 
+use crate::client::acl::catalogue::Catalogue;
 use crate::client::{Blocked, Client, ClientId, Clients};
 use crate::config::{Choice, Config, NOTICE_KEYEVENT, NOTICE_KEYSPACE};
 use crate::keyspace::{Change, Databases, Key};
@@ -8,7 +9,7 @@ use crate::resp::Reply;
 use crate::slowlog::SlowLog;
 use crate::tiering::evict::{Policy, by_name};
 use crate::value::limits::CollectionLimits;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use terrace_io::World;
 
 /// Keys that a policy of a database is made for: it remembers as many that were evicted.
@@ -41,6 +42,7 @@ pub struct Server {
     pub clients: Clients,
     pub stats: Stats,
     pub scripts: crate::script::Scripts,
+    pub functions: crate::script::functions::Functions,
     pub command_stats: Vec<CommandStats>,
     pub started_ms: i64,
     /// When collections leave their compact encodings.
@@ -52,6 +54,17 @@ pub struct Server {
     /// Clients one of whose watched keys was changed.
     pub changed_for: HashSet<ClientId>,
     pub channels: Channels,
+    pub tracking: crate::client::tracking::Tracking,
+    /// Clients that are sent every command.
+    pub monitors: Vec<ClientId>,
+    pub pause: crate::client::pause::Pause,
+    pub acl: crate::client::acl::Acl,
+    /// `requirepass` as it was applied to the default user.
+    password: String,
+    /// The ACL file and the configuration file.
+    pub files: Option<Box<dyn crate::config::files::Files>>,
+    /// Errors that were replied, by code.
+    pub error_stats: BTreeMap<Box<str>, u64>,
     pub config: Config,
     pub slow: SlowLog,
     pub latency: crate::slowlog::latency::Latency,
@@ -65,21 +78,28 @@ pub struct Server {
 }
 
 impl Server {
-    /// `commands`: how many the command table has.
-    pub fn new(world: World, commands: usize) -> Server {
+    pub fn new(world: World, catalogue: &'static Catalogue) -> Server {
         let started_ms = world.clock.unix_ms() as i64;
         let mut server = Server {
             world,
             clients: Clients::default(),
             stats: Stats::default(),
             scripts: crate::script::Scripts::default(),
-            command_stats: vec![CommandStats::default(); commands],
+            functions: Default::default(),
+            command_stats: vec![CommandStats::default(); catalogue.len()],
             started_ms,
             collection_limits: CollectionLimits::default(),
             waiting: HashMap::new(),
             watching: HashMap::new(),
             changed_for: HashSet::new(),
             channels: Channels::default(),
+            tracking: Default::default(),
+            monitors: Vec::new(),
+            pause: Default::default(),
+            acl: crate::client::acl::Acl::new(catalogue),
+            password: String::new(),
+            files: None,
+            error_stats: BTreeMap::new(),
             config: Config::default(),
             slow: SlowLog::default(),
             latency: crate::slowlog::latency::Latency::default(),
@@ -106,7 +126,7 @@ impl Server {
     }
 
     pub fn is_authenticated(&self, client: &Client) -> bool {
-        client.gave_password || !self.config.limits.needs_password
+        client.is_authenticated || self.acl.is_open()
     }
 
     /// Longest bulk string of a request and longest string value.
@@ -129,6 +149,11 @@ impl Server {
 
     /// Takes over settings that are kept elsewhere too. Call it after each change of the configuration.
     pub fn apply_config(&mut self) {
+        let password = self.config.text("requirepass");
+        if self.password != password {
+            self.password = password.to_owned();
+            self.acl.set_default_password(self.password.as_bytes());
+        }
         let size = |name: &str| self.config.size(name);
         self.collection_limits = CollectionLimits {
             hash_max_listpack_entries: size("hash-max-listpack-entries"),
@@ -147,6 +172,7 @@ impl Server {
         self.tier.is_some()
             || !self.waiting.is_empty()
             || !self.watching.is_empty()
+            || !self.tracking.is_empty()
             || self.config.limits.notices != 0
     }
 
@@ -197,6 +223,51 @@ impl Server {
         }
         if wanted & NOTICE_KEYEVENT != 0 {
             send(format!("__keyevent@{db}__:{}", change.event).as_bytes(), &change.key);
+        }
+    }
+
+    /// Takes over the users of the configuration: those of the ACL file, or the `user` lines.
+    pub fn take_users(&mut self) -> std::io::Result<()> {
+        let invalid = |why: String| std::io::Error::new(std::io::ErrorKind::InvalidInput, why);
+        let all_channels = self.config.text("acl-pubsub-default") == "allchannels";
+        let path = self.config.text("aclfile");
+        let mut users = Vec::new();
+        if let Some(files) = self.files.as_ref().filter(|_| !path.is_empty()) {
+            if !self.config.users.is_empty() {
+                return Err(invalid(
+                    "users are in the configuration file and in aclfile: only one can have them".into(),
+                ));
+            }
+            let text = files.read(path).map_err(|error| invalid(format!("aclfile {path}: {error}")))?;
+            users = crate::client::acl::lines::file(path, &text, all_channels, self.acl.catalogue)
+                .map_err(invalid)?;
+        }
+        for words in &self.config.users {
+            let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+            let user =
+                crate::client::acl::lines::user(&words, all_channels, self.acl.catalogue).map_err(invalid)?;
+            if users.iter().any(|known| known.name == user.name) {
+                return Err(invalid(
+                    "Duplicate user found. A user can only be defined once in config files".into(),
+                ));
+            }
+            users.push(user);
+        }
+        if !users.is_empty() {
+            self.acl.replace(users);
+        }
+        Ok(())
+    }
+
+    /// Counts an error that is replied.
+    pub fn count_error(&mut self, text: &str) {
+        const CODES_MAX: usize = 128;
+        self.stats.errors += 1;
+        let code = text.split(' ').next().unwrap_or("");
+        if let Some(count) = self.error_stats.get_mut(code) {
+            *count += 1;
+        } else if self.error_stats.len() < CODES_MAX {
+            self.error_stats.insert(code.into(), 1);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Connections: HELLO, AUTH, CLIENT, RESET, QUIT.
 
 use super::table::{Flags, Group, Keys, Row, flags};
-use super::{Arg, CommandError, Ctx, Done, args, help};
+use super::{Arg, CommandError, Ctx, Done, args, help, tracking};
 use crate::client::{Client, ReplyMode};
 use crate::pubsub::Kind;
 use std::fmt::Write as _;
@@ -27,6 +27,12 @@ pub const ROWS: &[Row] = &[
     row("auth", -2, HELLO, auth, "1.0.0", "Authenticates the connection."),
     row("reset", 1, HELLO, reset, "6.2.0", "Makes the connection as if it were new."),
     row("quit", -1, HELLO, quit, "1.0.0", "Closes the connection."),
+    Row::new("monitor", 1, CLIENT_ADMIN, Keys::None, monitor).doc(
+        Group::Server,
+        "1.0.0",
+        "O(1)",
+        "Shows every command that the server runs.",
+    ),
     row(
         "client",
         -2,
@@ -54,7 +60,40 @@ pub const ROWS: &[Row] = &[
             "Keeps the connection though clients take too much memory.",
         ),
         row("no-touch", 3, CLIENT, no_touch, "7.2.0", "Lets reads leave no trace for eviction."),
-        row("getredir", 2, CLIENT, getredir, "6.0.0", "Returns the connection that gets invalidations."),
+        row(
+            "getredir",
+            2,
+            CLIENT,
+            tracking::getredir,
+            "6.0.0",
+            "Returns the connection that gets invalidations.",
+        ),
+        row(
+            "tracking",
+            -3,
+            CLIENT,
+            tracking::tracking,
+            "6.0.0",
+            "Tells a client that caches of changed keys.",
+        ),
+        row(
+            "caching",
+            3,
+            CLIENT,
+            tracking::caching,
+            "6.0.0",
+            "Says whether the next command's keys are cached.",
+        ),
+        row(
+            "trackinginfo",
+            2,
+            CLIENT,
+            tracking::trackinginfo,
+            "6.2.0",
+            "Describes the tracking of the connection.",
+        ),
+        row("pause", -3, CLIENT_ADMIN, pause, "3.0.0", "Lets commands wait for a time."),
+        row("unpause", 2, CLIENT_ADMIN, unpause, "6.2.0", "Ends a pause."),
         help::row(Group::Connection, "5.0.0"),
     ]),
 ];
@@ -115,28 +154,22 @@ fn hello(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
 }
 
 fn authenticate(ctx: &mut Ctx<'_>, user: Arg<'_>, password: Arg<'_>) -> Done {
-    let wanted = ctx.server.config.text("requirepass").as_bytes();
-    let right = user == b"default" && (wanted.is_empty() || equal_in_constant_time(wanted, password));
-    if !right {
+    let known = ctx.server.acl.get(user).filter(|user| user.accepts(password)).cloned();
+    let Some(known) = known else {
+        let context = if ctx.is_nested { "multi" } else { "toplevel" };
+        super::acl::log_refusal(ctx, "auth", context, b"AUTH", user);
         return Err(CommandError::of("WRONGPASS invalid username-password pair or user is disabled."));
-    }
-    ctx.client.gave_password = true;
+    };
+    ctx.client.user = known;
+    ctx.client.user_generation = ctx.server.acl.generation;
+    ctx.client.is_authenticated = true;
     Ok(())
-}
-
-/// Compares without telling by its time where the two differ.
-fn equal_in_constant_time(wanted: &[u8], given: &[u8]) -> bool {
-    let mut difference = wanted.len() ^ given.len();
-    for at in 0..given.len() {
-        difference |= usize::from(given[at] ^ wanted[at % wanted.len()]);
-    }
-    difference == 0
 }
 
 fn auth(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
     match *args {
         [_, password] => {
-            if !ctx.server.config.limits.needs_password {
+            if ctx.server.acl.default_user().needs_no_password {
                 return Err(CommandError::of(
                     "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?",
                 ));
@@ -157,7 +190,12 @@ fn reset(ctx: &mut Ctx<'_>, _: &[Arg<'_>]) -> Done {
     ctx.server.unsubscribe_all(client);
     client.db = 0;
     client.name.clear();
-    client.gave_password = false;
+    client.user = ctx.server.acl.default_user();
+    client.is_authenticated = false;
+    client.is_monitor = false;
+    ctx.server.monitors.retain(|&id| id != client.id);
+    ctx.server.tracking.end(client);
+    client.is_kept = false;
     client.reply_mode = ReplyMode::On;
     client.is_untouching = false;
     ctx.reply.resp3 = false;
@@ -214,7 +252,7 @@ fn setinfo(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
 }
 
 /// A line of `CLIENT LIST`.
-fn describe(client: &Client, resp3: bool, now_ms: i64) -> String {
+pub fn describe(client: &Client, resp3: bool, now_ms: i64) -> String {
     let mut line = String::new();
     let mut flags = String::new();
     if client.subscribed_at_all() {
@@ -225,6 +263,18 @@ fn describe(client: &Client, resp3: bool, now_ms: i64) -> String {
     }
     if client.blocked.is_some() {
         flags.push('b');
+    }
+    if client.is_monitor {
+        flags.push('O');
+    }
+    if let Some(tracking) = &client.tracking {
+        flags.push('t');
+        if tracking.is_broken {
+            flags.push('R');
+        }
+        if tracking.broadcasts {
+            flags.push('B');
+        }
     }
     if client.is_kept {
         flags.push('e');
@@ -238,7 +288,7 @@ fn describe(client: &Client, resp3: bool, now_ms: i64) -> String {
         client.multi.iter().flat_map(|multi| &multi.commands).flatten().map(|arg| arg.capacity()).sum();
     let _ = write!(
         line,
-        "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db={} sub={} psub={} ssub={} multi={} qbuf=0 qbuf-free=0 argv-mem=0 multi-mem={queued} obl={unsent} oll=0 omem=0 tot-mem={} cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={}",
+        "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db={} sub={} psub={} ssub={} multi={} qbuf=0 qbuf-free=0 argv-mem=0 multi-mem={queued} rbs={} rbp={unsent} obl={unsent} oll=0 omem=0 tot-mem={} events=r cmd={} user={} redir={} resp={} lib-name={} lib-ver={}",
         client.id,
         client.address,
         client.local_address,
@@ -251,12 +301,15 @@ fn describe(client: &Client, resp3: bool, now_ms: i64) -> String {
         client.subscriptions[Kind::Pattern as usize].len(),
         client.subscriptions[Kind::Shard as usize].len(),
         client.multi.as_ref().map_or(-1, |multi| multi.commands.len() as i64),
+        client.reply.buffer.capacity(),
         queued + client.reply.buffer.capacity(),
         match client.last_command {
             Some((Some(parent), name)) => format!("{parent}|{name}"),
             Some((None, name)) => name.to_owned(),
             None => "NULL".to_owned(),
         },
+        String::from_utf8_lossy(&client.user.name),
+        tracking::redirection(client.tracking.as_deref()),
         if resp3 { 3 } else { 2 },
         String::from_utf8_lossy(&client.library),
         String::from_utf8_lossy(&client.library_version),
@@ -270,17 +323,27 @@ fn info(ctx: &mut Ctx<'_>, _: &[Arg<'_>]) -> Done {
     Ok(())
 }
 
+fn client_kind(arg: Arg<'_>) -> Result<&'static str, CommandError> {
+    let known = ["normal", "master", "replica", "slave", "pubsub"];
+    let found = known.into_iter().find(|known| args::is(arg, known));
+    found.ok_or_else(|| CommandError::err(format_args!("Unknown client type '{}'", args::text(arg))))
+}
+
+fn is_of_kind(client: &Client, kind: &str) -> bool {
+    match kind {
+        "normal" => !client.subscribed_at_all(),
+        "pubsub" => client.subscribed_at_all(),
+        _ => false,
+    }
+}
+
 fn list(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
     let mut ids: Option<Vec<u64>> = None;
     let mut kind = None;
     match args {
         [_, _] => {}
         [_, _, word, wanted] if args::is(word, "TYPE") => {
-            let known = ["normal", "master", "replica", "slave", "pubsub"];
-            let Some(name) = known.into_iter().find(|known| args::is(wanted, known)) else {
-                return Err(CommandError::err(format_args!("Unknown client type '{}'", args::text(wanted))));
-            };
-            kind = Some(name);
+            kind = Some(client_kind(wanted)?);
         }
         [_, _, word, rest @ ..] if args::is(word, "ID") && !rest.is_empty() => {
             let text = "ERR Invalid client ID";
@@ -295,12 +358,7 @@ fn list(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
     let now_ms = ctx.now_ms();
     let mut lines: Vec<(u64, String)> = Vec::new();
     let mut add = |client: &Client, resp3: bool| {
-        let is_kind = match kind {
-            None => true,
-            Some("normal") => !client.subscribed_at_all(),
-            Some("pubsub") => client.subscribed_at_all(),
-            Some(_) => false,
-        };
+        let is_kind = kind.is_none_or(|kind| is_of_kind(client, kind));
         if is_kind && ids.as_ref().is_none_or(|ids| ids.contains(&client.id)) {
             lines.push((client.id, describe(client, resp3, now_ms)));
         }
@@ -316,7 +374,8 @@ fn list(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
 }
 
 fn kill(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
-    let (mut id, mut address, mut local, mut user, mut skips_me) = (None, None, None, None, true);
+    let (mut id, mut address, mut local, mut user, mut kind, mut skips_me) =
+        (None, None, None, None, None, true);
     let is_old_form = args.len() == 3;
     if is_old_form {
         address = Some(args::text(args[2]).into_owned());
@@ -337,6 +396,8 @@ fn kill(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
                 local = Some(args::text(value).into_owned());
             } else if args::is(word, "USER") {
                 user = Some(args::text(value).into_owned());
+            } else if args::is(word, "TYPE") {
+                kind = Some(client_kind(value)?);
             } else if args::is(word, "SKIPME") && (args::is(value, "yes") || args::is(value, "no")) {
                 skips_me = args::is(value, "yes");
             } else {
@@ -344,13 +405,17 @@ fn kill(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
             }
         }
     }
-    if user.as_deref().is_some_and(|user| user != "default") {
-        return Err(CommandError::err(format_args!("No such user '{}'", user.unwrap_or_default())));
+    if let Some(user) = &user
+        && ctx.server.acl.get(user.as_bytes()).is_none()
+    {
+        return Err(CommandError::err(format_args!("No such user '{user}'")));
     }
     let is_meant = |client: &Client| {
         id.is_none_or(|id| client.id == id)
             && address.as_ref().is_none_or(|address| client.address == *address)
             && local.as_ref().is_none_or(|local| client.local_address == *local)
+            && user.as_ref().is_none_or(|user| client.user.name == user.as_bytes())
+            && kind.is_none_or(|kind| is_of_kind(client, kind))
     };
     let mut count = 0;
     let others: Vec<u64> =
@@ -438,7 +503,42 @@ fn no_touch(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
     Ok(())
 }
 
-fn getredir(ctx: &mut Ctx<'_>, _: &[Arg<'_>]) -> Done {
-    ctx.reply.int(-1);
+fn pause(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
+    let only_writes = match args.get(3) {
+        None => false,
+        Some(word) if args::is(word, "ALL") => false,
+        Some(word) if args::is(word, "WRITE") => true,
+        Some(_) => return Err(CommandError::of("ERR CLIENT PAUSE mode must be WRITE or ALL")),
+    };
+    if args.len() > 4 {
+        return Err(CommandError::Syntax);
+    }
+    let ms = crate::resp::parse::parse_i64(args[2])
+        .ok_or(CommandError::of("ERR timeout is not an integer or out of range"))?;
+    if ms < 0 {
+        return Err(CommandError::of("ERR timeout is negative"));
+    }
+    let now_ms = ctx.now_ms();
+    let until_ms = now_ms.checked_add(ms).ok_or(CommandError::of("ERR timeout is out of range"))?;
+    ctx.server.pause.begin(until_ms, only_writes, now_ms);
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn unpause(ctx: &mut Ctx<'_>, _: &[Arg<'_>]) -> Done {
+    ctx.server.pause.end();
+    ctx.reply.ok();
+    Ok(())
+}
+
+fn monitor(ctx: &mut Ctx<'_>, _: &[Arg<'_>]) -> Done {
+    if ctx.client.denies_blocking {
+        return Err(CommandError::of("ERR MONITOR isn't allowed for DENY BLOCKING client"));
+    }
+    if !ctx.client.is_monitor {
+        ctx.client.is_monitor = true;
+        ctx.server.monitors.push(ctx.client.id);
+    }
+    ctx.reply.ok();
     Ok(())
 }

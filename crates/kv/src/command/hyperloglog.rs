@@ -21,7 +21,14 @@ pub const ROWS: &[Row] = &[
         "O(1) for each element",
         "Adds elements to a HyperLogLog.",
     ),
-    Row::new("pfcount", -2, Flags::READONLY, Keys::all(Access::ReadWrite), pfcount).doc(
+    Row::new(
+        "pfcount",
+        -2,
+        flags(&[Flags::READONLY, Flags::MAY_REPLICATE]),
+        Keys::all(Access::ReadWrite),
+        pfcount,
+    )
+    .doc(
         Group::Hyperloglog,
         "2.8.9",
         "O(1) for one key, O(N) for several",

@@ -1,7 +1,7 @@
 //! INFO and COMMAND: what the server says of itself.
 
 use super::table::{Access, Acl, Flags, Found, Group, Keys, Row, flags, table};
-use super::{Arg, CommandError, Ctx, Done, args};
+use super::{Arg, CommandError, Ctx, Done, args, help};
 use crate::resp::Reply;
 use std::fmt::Write as _;
 
@@ -29,6 +29,14 @@ pub const ROWS: &[Row] = &[
     row("info", -1, info, "1.0.0", "Describes the server in sections.").acl(Acl::DANGEROUS),
     row("command", -1, commands, "2.8.13", "Describes all commands.").acl(Acl::CONNECTION).with_subcommands(
         &[
+            help::row(Group::Server, "5.0.0").acl(Acl::CONNECTION),
+            row(
+                "getkeysandflags",
+                -3,
+                getkeysandflags,
+                "7.0.0",
+                "Finds the keys in a command and what it does to them.",
+            ),
             row("count", 2, count, "2.8.13", "Counts the commands."),
             row("info", -2, command_info, "2.8.13", "Describes commands."),
             row("docs", -2, docs, "7.0.0", "Returns the documentation of commands."),
@@ -78,11 +86,12 @@ fn info(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
     }
     if wanted("clients") {
         begin(&mut out, "Clients");
-        let blocked = server.clients.iter().filter(|client| client.blocked.is_some()).count();
+        let blocked =
+            server.clients.iter().filter(|client| client.blocked.is_some()).count() + server.pause.waiting();
         line!("connected_clients:{}", server.clients.len() + 1);
         line!("maxclients:{}", server.config.limits.clients_max);
         line!("blocked_clients:{blocked}");
-        line!("tracking_clients:0");
+        line!("tracking_clients:{}", server.tracking.clients());
     }
     if wanted("memory") {
         begin(&mut out, "Memory");
@@ -118,6 +127,9 @@ fn info(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
         line!("keyspace_misses:{}", sum(|db| db.misses));
         line!("pubsub_channels:{}", server.channels.len(crate::pubsub::Kind::Channel));
         line!("pubsub_patterns:{}", server.channels.len(crate::pubsub::Kind::Pattern));
+        line!("tracking_total_keys:{}", server.tracking.keys());
+        line!("tracking_total_items:{}", server.tracking.items());
+        line!("tracking_total_prefixes:{}", server.tracking.prefixes());
         line!("total_error_replies:{}", server.stats.errors);
     }
     if wanted("tiering")
@@ -168,6 +180,12 @@ fn info(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
                     stats.failed
                 );
             }
+        }
+    }
+    if wanted("errorstats") {
+        begin(&mut out, "Errorstats");
+        for (code, count) in &server.error_stats {
+            line!("errorstat_{code}:count={count}");
         }
     }
     if wanted("cluster") {
@@ -355,23 +373,22 @@ fn document(reply: &mut Reply, found: Found) {
 }
 
 fn list(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
-    let names: Vec<&str> = match args {
-        [_, _] => table().commands().map(|found| found.row.name).collect(),
+    let all = || table().all.iter().map(|found| (found.full_name(), found.row));
+    let names: Vec<String> = match args {
+        [_, _] => all().map(|(name, _)| name).collect(),
         [_, _, filter, kind, value] if args::is(filter, "FILTERBY") => {
-            let all = table().commands().map(|found| found.row);
-            if args::is(kind, "PATTERN") {
-                all.filter(|row| crate::value::glob::matches_ignoring_case(value, row.name.as_bytes()))
-                    .map(|row| row.name)
-                    .collect()
+            let category =
+                Acl::NAMES.iter().find(|(_, name)| args::is(value, name)).map_or(Acl(0), |(acl, _)| *acl);
+            let is_wanted: Box<dyn Fn(&(String, &Row)) -> bool> = if args::is(kind, "PATTERN") {
+                Box::new(|(name, _)| crate::value::glob::matches_ignoring_case(value, name.as_bytes()))
             } else if args::is(kind, "ACLCAT") {
-                let category =
-                    Acl::NAMES.iter().find(|(_, name)| args::is(value, name)).map_or(Acl(0), |(acl, _)| *acl);
-                all.filter(|row| row.categories().0 & category.0 != 0).map(|row| row.name).collect()
+                Box::new(|(_, row)| row.categories().0 & category.0 != 0)
             } else if args::is(kind, "MODULE") {
-                Vec::new()
+                Box::new(|_| false)
             } else {
                 return Err(CommandError::Syntax);
-            }
+            };
+            all().filter(|one| is_wanted(one)).map(|(name, _)| name).collect()
         }
         _ => return Err(CommandError::Syntax),
     };
@@ -382,7 +399,8 @@ fn list(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
     Ok(())
 }
 
-fn getkeys(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
+/// The positions of the keys of the command that is an argument, with what it does to each.
+fn keys_of(args: &[Arg<'_>]) -> Result<(Found, Vec<(usize, Access)>), CommandError> {
     let command = &args[2..];
     let found =
         table().find_with_subcommand(command).ok_or(CommandError::of("ERR Invalid command specified"))?;
@@ -393,13 +411,38 @@ fn getkeys(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
         return Err(CommandError::of("ERR Invalid number of arguments specified for command"));
     }
     let mut positions = Vec::new();
-    found.row.keys.for_each(command, |at, _| positions.push(at));
-    if positions.is_empty() {
+    found.row.keys.for_each(command, |at, access| positions.push((at, access)));
+    // A script may be run without keys.
+    if positions.is_empty() && found.row.group != Group::Scripting {
         return Err(CommandError::of("ERR Invalid arguments specified for command"));
     }
+    Ok((found, positions))
+}
+
+fn getkeys(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
+    let (_, positions) = keys_of(args)?;
     ctx.reply.array(positions.len());
-    for at in positions {
-        ctx.reply.bulk(command[at]);
+    for (at, _) in positions {
+        ctx.reply.bulk(args[2 + at]);
+    }
+    Ok(())
+}
+
+fn getkeysandflags(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
+    let (found, positions) = keys_of(args)?;
+    ctx.reply.array(positions.len());
+    for (at, access) in positions {
+        let moves = ["lmove", "blmove", "rpoplpush", "brpoplpush", "smove"].contains(&found.row.name);
+        let words: &[&str] = match access {
+            Access::ReadWrite if moves && at == 1 => &["RW", "access", "delete"],
+            Access::ReadWrite if moves => &["RW", "insert"],
+            Access::ReadWrite if found.row.name == "set" => &["OW", "update"],
+            access => &access_words(access),
+        };
+        ctx.reply.array(2);
+        ctx.reply.bulk(args[2 + at]);
+        ctx.reply.set(words.len());
+        words.iter().for_each(|word| ctx.reply.simple(word));
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 use super::table::{Flags, Group, Keys, Row, flags};
 use super::{Arg, CommandError, Ctx, Done};
 use crate::pubsub::Kind;
+use crate::resp::Reply;
 use crate::value::glob;
 
 const SUBSCRIBE: Flags = flags(&[Flags::PUBSUB, Flags::NOSCRIPT, Flags::LOADING, Flags::STALE]);
@@ -137,6 +138,16 @@ fn words(kind: Kind) -> (&'static [u8], &'static [u8]) {
     }
 }
 
+/// Says that a subscription began or ended.
+fn confirm(reply: &mut Reply, word: &[u8], name: Option<&[u8]>, count: usize) {
+    reply.message(|reply| {
+        reply.push(3);
+        reply.bulk(word);
+        reply.bulk_or_null(name);
+        reply.int(count as i64);
+    });
+}
+
 fn subscribe(ctx: &mut Ctx<'_>, args: &[Arg<'_>], kind: Kind) -> Done {
     if ctx.client.denies_blocking && !ctx.reply.resp3 {
         return Err(CommandError::of("ERR SUBSCRIBE isn't allowed for a DENY BLOCKING client"));
@@ -147,10 +158,8 @@ fn subscribe(ctx: &mut Ctx<'_>, args: &[Arg<'_>], kind: Kind) -> Done {
             own.push(name.to_vec());
             ctx.server.channels.add(kind, name, ctx.client.id);
         }
-        ctx.reply.push(3);
-        ctx.reply.bulk(words(kind).0);
-        ctx.reply.bulk(name);
-        ctx.reply.int(ctx.client.subscribed(kind) as i64);
+        let count = ctx.client.subscribed(kind);
+        confirm(ctx.reply, words(kind).0, Some(name), count);
     }
     Ok(())
 }
@@ -163,16 +172,12 @@ fn unsubscribe(ctx: &mut Ctx<'_>, args: &[Arg<'_>], kind: Kind) -> Done {
     for name in &names {
         ctx.client.subscriptions[kind as usize].retain(|known| known != name);
         ctx.server.channels.remove(kind, name, ctx.client.id);
-        ctx.reply.push(3);
-        ctx.reply.bulk(words(kind).1);
-        ctx.reply.bulk(name);
-        ctx.reply.int(ctx.client.subscribed(kind) as i64);
+        let count = ctx.client.subscribed(kind);
+        confirm(ctx.reply, words(kind).1, Some(name), count);
     }
     if names.is_empty() {
-        ctx.reply.push(3);
-        ctx.reply.bulk(words(kind).1);
-        ctx.reply.null();
-        ctx.reply.int(ctx.client.subscribed(kind) as i64);
+        let count = ctx.client.subscribed(kind);
+        confirm(ctx.reply, words(kind).1, None, count);
     }
     Ok(())
 }

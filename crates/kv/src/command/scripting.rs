@@ -1,13 +1,15 @@
 //! EVAL and SCRIPT.
 
-use super::table::{Access, Flags, Group, Keys, Row, flags, table};
+use super::table::{Access, Flags, Found, Group, Keys, Row, flags, table};
 use super::{Arg, CommandError, Ctx, Done, args, stored_keys};
+use crate::client::acl::Denied;
 use crate::resp::Reply;
 use crate::script::{Failure, Invocation};
 
 const RUN: Flags =
     flags(&[Flags::NOSCRIPT, Flags::STALE, Flags::SKIP_MONITOR, Flags::MOVABLE_KEYS, Flags::MAY_REPLICATE]);
-const RUN_READ: Flags = flags(&[RUN, Flags::READONLY]);
+const RUN_READ: Flags =
+    flags(&[Flags::NOSCRIPT, Flags::STALE, Flags::SKIP_MONITOR, Flags::MOVABLE_KEYS, Flags::READONLY]);
 const MANAGE: Flags = Flags::NOSCRIPT;
 const KEYS: Keys = Keys::Counted { number: 2, access: Access::ReadWrite };
 const KEYS_READ: Keys = Keys::Counted { number: 2, access: Access::Read };
@@ -76,6 +78,7 @@ const SUBCOMMANDS: &[Row] = &[
     ),
 ];
 
+pub const NO_SCRIPT_RUNS: CommandError = CommandError::of("NOTBUSY No scripts in execution right now.");
 const NO_SCRIPT: CommandError = CommandError::of("NOSCRIPT No matching script. Please use EVAL.");
 const NOT_IN_MEMORY: CommandError = CommandError::of(
     "ERR Script attempted to access a key that it did not declare and that is not in memory",
@@ -85,8 +88,15 @@ fn container(_ctx: &mut Ctx<'_>, _args: &[Arg<'_>]) -> Done {
     Err(CommandError::Syntax)
 }
 
-fn split<'a, 'b>(args: &'b [Arg<'a>]) -> Result<(&'b [Arg<'a>], &'b [Arg<'a>]), CommandError> {
-    let count = args::int(args[2])?;
+/// The keys and the other arguments of a script.
+type KeysAndValues<'a, 'b> = (&'b [Arg<'a>], &'b [Arg<'a>]);
+
+/// `not_a_number`: the error for a count of keys that is not a number.
+pub fn split_keys<'a, 'b>(
+    args: &'b [Arg<'a>],
+    not_a_number: CommandError,
+) -> Result<KeysAndValues<'a, 'b>, CommandError> {
+    let count = args::int(args[2]).map_err(|_| not_a_number)?;
     let count =
         usize::try_from(count).map_err(|_| CommandError::of("ERR Number of keys can't be negative"))?;
     args[3..]
@@ -100,30 +110,66 @@ impl From<Failure> for CommandError {
     }
 }
 
-/// Runs a script in the selected database, which it may leave for another while it runs.
-fn run(
+/// What is run.
+pub enum Running<'a> {
+    /// A script: its SHA-1 and its text.
+    Script(&'a str, &'a [u8]),
+    /// A function of a library, by its name.
+    Function(&'a str),
+}
+
+/// Runs a script or a function in the selected database, which it may leave for another while it runs.
+pub fn run_lua(
     ctx: &mut Ctx<'_>,
-    sha: &str,
-    text: &[u8],
+    args: &[Arg<'_>],
+    running: Running<'_>,
     keys: &[Arg<'_>],
     values: &[Arg<'_>],
     read_only: bool,
 ) -> Done {
+    feed_monitors(ctx, args);
     let mut scripts = std::mem::take(&mut ctx.server.scripts);
-    let db_before = ctx.client.db;
-    let script = Invocation { sha, text, keys, values, clock: ctx.server.world.clock.clone() };
+    let mut functions = std::mem::take(&mut ctx.server.functions);
+    let (db_before, denied_before) =
+        (ctx.client.db, std::mem::replace(&mut ctx.client.denies_blocking, true));
+    if ctx.client.tracking.is_some() {
+        ctx.client.script_keys = keys.iter().map(|key| key.to_vec()).collect();
+    }
+    let clock = ctx.server.world.clock.clone();
     let Ctx { dbs, server, client, reply, .. } = ctx;
     let mut call = |args: &[&[u8]], reply: &mut Reply| {
-        let mut inner = Ctx { dbs, server, client, reply, is_nested: true, is_resumed: false };
+        let mut inner =
+            Ctx { dbs, server, client, reply, is_nested: true, from_script: true, is_resumed: false };
         call(&mut inner, args, read_only).unwrap_or_else(|error| {
             inner.reply.error(error.text());
+            inner.reply.codes.clear();
+            inner.server.count_error(error.text());
             false
         })
     };
-    let outcome = scripts.run(&script, &mut call, reply);
+    let outcome = match running {
+        Running::Script(sha, text) => {
+            scripts.run(&Invocation { sha, text, keys, values, clock }, &mut call, reply)
+        }
+        Running::Function(name) => {
+            functions.run(&Invocation { sha: name, text: b"", keys, values, clock }, &mut call, reply)
+        }
+    };
     ctx.client.db = db_before;
+    ctx.client.denies_blocking = denied_before;
+    ctx.client.script_keys.clear();
     ctx.server.scripts = scripts;
+    ctx.server.functions = functions;
     Ok(outcome?)
+}
+
+/// Scripts are shown to monitors before the commands that they run.
+fn feed_monitors(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) {
+    if !ctx.server.monitors.is_empty()
+        && let Some(found) = table().find(args[0])
+    {
+        ctx.feed_monitors(found, args);
+    }
 }
 
 /// Runs a command of a script. Returns whether it is a command that changes data.
@@ -150,26 +196,51 @@ fn call(ctx: &mut Ctx<'_>, args: &[Arg<'_>], read_only: bool) -> Result<bool, Co
         return Err(CommandError::of("OOM command not allowed when used memory > 'maxmemory'."));
     }
     let writes = found.row.flags.contains(Flags::WRITE);
-    if writes && read_only {
+    if read_only && (writes || found.row.flags.contains(Flags::MAY_REPLICATE)) {
         return Err(CommandError::of("ERR Write commands are not allowed from read-only scripts."));
+    }
+    if let Err(denied) = super::rights::check(ctx.server, ctx.client, found, args) {
+        super::acl::refuse(ctx, denied, args, &found.full_name(), "lua");
+        let text = match denied {
+            Denied::Command => "can't run this command or subcommand",
+            Denied::Key(_) => "can't access at least one of the keys mentioned in the command arguments",
+            Denied::Channel(_) => "can't publish to the channel mentioned in the command",
+        };
+        return Err(CommandError::err(format_args!("The user executing the script {text}")));
     }
     ctx.call(found, args);
     Ok(writes)
 }
 
+/// Whether a command is the call of a script or function that says of itself that it does not write.
+pub fn only_reads(server: &crate::server::Server, found: Found, args: &[Arg<'_>]) -> bool {
+    let name = || args::text(args[1]).into_owned();
+    match found.row.name {
+        "eval" => forbids_writes(args[1]).unwrap_or(false),
+        "evalsha" => {
+            let text = server.scripts.get(&name().to_ascii_lowercase());
+            text.is_some_and(|text| forbids_writes(&text).unwrap_or(false))
+        }
+        "fcall" => {
+            server.functions.get(&name()).is_some_and(|function| function.flags.contains(&"no-writes"))
+        }
+        _ => false,
+    }
+}
+
 fn run_text(ctx: &mut Ctx<'_>, args: &[Arg<'_>], read_only: bool) -> Done {
-    let (keys, values) = split(args)?;
+    let (keys, values) = split_keys(args, CommandError::NotInteger)?;
     let sha = ctx.server.scripts.load(args[1])?;
     let read_only = read_only || forbids_writes(args[1])?;
-    run(ctx, &sha, args[1], keys, values, read_only)
+    run_lua(ctx, args, Running::Script(&sha, args[1]), keys, values, read_only)
 }
 
 fn run_known(ctx: &mut Ctx<'_>, args: &[Arg<'_>], read_only: bool) -> Done {
-    let (keys, values) = split(args)?;
+    let (keys, values) = split_keys(args, CommandError::NotInteger)?;
     let sha = args::text(args[1]).to_ascii_lowercase();
     let text = ctx.server.scripts.get(&sha).ok_or(NO_SCRIPT)?;
     let read_only = read_only || forbids_writes(&text)?;
-    run(ctx, &sha, &text, keys, values, read_only)
+    run_lua(ctx, args, Running::Script(&sha, &text), keys, values, read_only)
 }
 
 /// Whether the first line of a script, `#!lua flags=…`, has the flag `no-writes`.
@@ -241,7 +312,7 @@ fn flush(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
 
 /// Scripts run within one turn, so none is running when a command arrives.
 fn kill(_ctx: &mut Ctx<'_>, _args: &[Arg<'_>]) -> Done {
-    Err(CommandError::of("NOTBUSY No scripts in execution right now."))
+    Err(NO_SCRIPT_RUNS)
 }
 
 fn help(ctx: &mut Ctx<'_>, _args: &[Arg<'_>]) -> Done {

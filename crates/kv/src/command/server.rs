@@ -42,6 +42,14 @@ pub const ROWS: &[Row] = &[
         .with_subcommands(&[
             row("get", -3, ADMIN, config_get, "2.0.0", "Returns settings that match patterns."),
             row("set", -4, ADMIN, config_set, "2.0.0", "Changes settings."),
+            row(
+                "rewrite",
+                2,
+                ADMIN,
+                config_rewrite,
+                "2.8.0",
+                "Writes the settings into the configuration file.",
+            ),
             row("resetstat", 2, ADMIN, resetstat, "2.0.0", "Sets the counters to zero."),
             help::row(Group::Server, "5.0.0"),
         ]),
@@ -128,6 +136,7 @@ fn flushdb(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
     check_flush_mode(args)?;
     ctx.server.touch_all_watched(ctx.dbs, ctx.client.db, None);
     ctx.db().clear();
+    ctx.server.tracking.is_flushed = true;
     wake_waiting(ctx, ctx.client.db);
     ctx.reply.ok();
     Ok(())
@@ -145,6 +154,7 @@ fn flushall(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
     for index in 0..ctx.dbs.all.len() {
         ctx.server.touch_all_watched(ctx.dbs, index as u16, None);
         ctx.dbs.all[index].clear();
+        ctx.server.tracking.is_flushed = true;
         wake_waiting(ctx, index as u16);
     }
     ctx.reply.ok();
@@ -215,8 +225,26 @@ fn config_set(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
     Ok(())
 }
 
+fn config_rewrite(ctx: &mut Ctx<'_>, _: &[Arg<'_>]) -> Done {
+    let server = &*ctx.server;
+    let (Some(path), Some(files)) = (&server.config.file, &server.files) else {
+        return Err(CommandError::of("ERR The server is running without a config file"));
+    };
+    let failed = |error: std::io::Error| CommandError::err(format_args!("Rewriting config file: {error}"));
+    let text = files.read(path).map_err(failed)?;
+    let users: Vec<Vec<u8>> = match server.config.text("aclfile") {
+        "" => server.acl.users().map(|user| user.line()).collect(),
+        _ => Vec::new(),
+    };
+    let text = server.config.rewrite(&String::from_utf8_lossy(&text), &users);
+    files.replace(path, &text).map_err(failed)?;
+    ctx.reply.ok();
+    Ok(())
+}
+
 fn resetstat(ctx: &mut Ctx<'_>, _: &[Arg<'_>]) -> Done {
     ctx.server.stats = crate::server::Stats::default();
+    ctx.server.error_stats.clear();
     ctx.server.command_stats.fill(crate::server::CommandStats::default());
     for db in &mut ctx.dbs.all {
         (db.hits, db.misses, db.expired) = (0, 0, 0);

@@ -108,8 +108,23 @@ fn sort_ro(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
     run(ctx, args, false)
 }
 
+/// Keys that patterns name may be any: the user must be allowed to read all.
+fn check_rights(ctx: &Ctx<'_>, request: &Request<'_>) -> Result<(), CommandError> {
+    if ctx.client.user.reads_all_keys() {
+        return Ok(());
+    }
+    if request.by.is_some_and(|by| by.contains(&b'*')) {
+        return Err(CommandError::of("ERR BY option of SORT denied due to insufficient ACL permissions."));
+    }
+    if request.get.iter().any(|pattern| *pattern != b"#") {
+        return Err(CommandError::of("ERR GET option of SORT denied due to insufficient ACL permissions."));
+    }
+    Ok(())
+}
+
 fn run(ctx: &mut Ctx<'_>, args: &[Arg<'_>], may_store: bool) -> Done {
     let request = Request::parse(&args[2..], may_store)?;
+    check_rights(ctx, &request)?;
     let limits = ctx.limits();
     let (db, reply) = ctx.split();
     let (elements, is_set) = elements(db, args[1])?;

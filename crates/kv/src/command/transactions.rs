@@ -2,8 +2,9 @@
 //!
 //! EXEC runs what was queued as one command: nothing comes between, and what all of it changed is passed on once.
 
-use super::table::{Access, Flags, Group, Keys, Row, flags, table};
+use super::table::{Access, Flags, Found, Group, Keys, Row, flags, table};
 use super::{Arg, CommandError, Ctx, Done};
+use crate::client::acl::Denied;
 use crate::client::{Multi, Watched};
 use crate::keyspace::Key;
 
@@ -81,12 +82,30 @@ fn exec(ctx: &mut Ctx<'_>, _: &[Arg<'_>]) -> Done {
         let args: smallvec::SmallVec<[&[u8]; 8]> = args.iter().map(Vec::as_slice).collect();
         // It was found when it was queued, and the table does not change.
         match table().find_with_subcommand(&args) {
-            Some(found) => ctx.call(found, &args),
+            Some(found) => call(ctx, found, &args),
             None => ctx.reply.error("ERR unknown command"),
         }
     }
     ctx.is_nested = nested;
     Ok(())
+}
+
+/// Runs a command of a transaction, if its user may still run it.
+fn call(ctx: &mut Ctx<'_>, found: Found, args: &[Arg<'_>]) {
+    let Err(denied) = super::rights::check(ctx.server, ctx.client, found, args) else {
+        return ctx.call(found, args);
+    };
+    super::acl::refuse(ctx, denied, args, &found.full_name(), "multi");
+    let reason = match denied {
+        Denied::Command => "no permission to execute the command or subcommand",
+        Denied::Key(_) => "no permission to touch the specified keys",
+        Denied::Channel(_) => "no permission to access one of the channels used as arguments to the command",
+    };
+    let text = format!(
+        "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command is no longer allowed for the following reason: {reason}"
+    );
+    ctx.server.count_error(&text);
+    ctx.reply.error(&text);
 }
 
 fn watch(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {

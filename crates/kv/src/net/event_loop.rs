@@ -180,9 +180,13 @@ impl EventLoop {
             core.server.stats.connections += 1;
             let now_ms = self.world.clock.unix_ms() as i64;
             let local = local.map_or(String::new(), |local| local.to_string());
-            core.server.clients.add(Client::new(id, 0, token, address.to_string(), local, now_ms));
+            let client = Client::new(id, 0, token, address.to_string(), local, now_ms, &core.server.acl);
+            core.server.clients.add(client);
+            let is_open = core.server.acl.is_open();
             drop(core);
-            let connection = Some(Connection::new(id, stream));
+            let mut connection = Connection::new(id, stream);
+            connection.requests.limits.authenticated = is_open;
+            let connection = Some(connection);
             match self.connections.get_mut(token) {
                 Some(slot) => *slot = connection,
                 None => self.connections.push(connection),
@@ -307,7 +311,8 @@ impl EventLoop {
             || is_stalled;
         client.settle();
         connection.take_output(&mut client.reply.buffer);
-        let lags = client.subscribed_at_all() && connection.unsent_bytes() > SUBSCRIBER_BYTES_MAX;
+        let is_sent_to = client.subscribed_at_all() || client.is_monitor || client.tracking.is_some();
+        let lags = is_sent_to && connection.unsent_bytes() > SUBSCRIBER_BYTES_MAX;
         connection.closes |= (client.closes && !client.holds_output()) || lags;
         if lags {
             connection.drop_output();
@@ -318,6 +323,8 @@ impl EventLoop {
     /// Carries on what waited and writes what was changed, until nothing is left to do at once.
     fn settle(&mut self, core: &mut Core, ready: &mut Vec<usize>) {
         loop {
+            core.end_pause();
+            core.broadcast_changes();
             self.collect_touched(core, ready);
             core.begin_reads();
             core.write_changes();
@@ -403,7 +410,7 @@ fn refusal(core: &Core, address: &SocketAddr) -> Option<&'static str> {
     if core.server.clients.len() >= config.limits.clients_max {
         return Some("-ERR max number of clients reached\r\n");
     }
-    let is_open = config.is_on("protected-mode") && !config.limits.needs_password;
+    let is_open = config.is_on("protected-mode") && core.server.acl.is_open();
     if is_open && !address.ip().to_canonical().is_loopback() {
         return Some(
             "-DENIED Protected mode is on and no password is set: connections are accepted from this machine alone. Set requirepass, or protected-mode to no.\r\n",
@@ -415,6 +422,7 @@ fn refusal(core: &Core, address: &SocketAddr) -> Option<&'static str> {
 /// Work that is due from time to time.
 fn tick(core: &mut Core) {
     core.end_waits();
+    core.end_pause();
     for db in &mut core.dbs.all {
         db.sweep(SWEEP_ROUNDS);
         for _ in 0..128 {

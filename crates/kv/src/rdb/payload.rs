@@ -15,11 +15,15 @@ pub fn seal(mut value: Vec<u8>) -> Vec<u8> {
 
 /// The type byte and value of a payload whose version and checksum are right.
 pub fn open(payload: &[u8]) -> Option<&[u8]> {
+    open_any(payload).filter(|value| !value.is_empty())
+}
+
+/// As [`open`]; a payload without contents is right too.
+pub fn open_any(payload: &[u8]) -> Option<&[u8]> {
     let (value, footer) = payload.split_last_chunk::<FOOTER_BYTES>()?;
     let version = u16::from_le_bytes([footer[0], footer[1]]);
     let (checked, checksum) = payload.split_last_chunk::<8>()?;
-    let right =
-        !value.is_empty() && version <= RDB_VERSION && crc64(0, checked) == u64::from_le_bytes(*checksum);
+    let right = version <= RDB_VERSION && crc64(0, checked) == u64::from_le_bytes(*checksum);
     right.then_some(value)
 }
 

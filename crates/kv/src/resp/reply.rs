@@ -13,6 +13,8 @@ pub struct Reply {
     pub muted: bool,
     /// Errors written since the start: the dispatcher compares before and after a command.
     pub errors: u64,
+    /// Their codes, until the dispatcher takes them.
+    pub codes: Vec<Box<str>>,
 }
 
 impl Reply {
@@ -45,6 +47,18 @@ impl Reply {
         self.raw(b"+OK\r\n");
     }
 
+    /// Writes a message that is no reply: it is sent though replies are off.
+    pub fn message(&mut self, write: impl FnOnce(&mut Reply)) {
+        let muted = std::mem::replace(&mut self.muted, false);
+        write(self);
+        self.muted = muted;
+    }
+
+    /// A status of bytes that hold no line end.
+    pub fn simple_bytes(&mut self, text: &[u8]) {
+        self.line(b'+', text);
+    }
+
     pub fn simple(&mut self, text: &str) {
         self.line(b'+', text.as_bytes());
     }
@@ -52,6 +66,7 @@ impl Reply {
     /// An error with its code: `ERR no such key`. Line ends in it become spaces.
     pub fn error(&mut self, text: &str) {
         self.errors += 1;
+        self.codes.push(text.split(' ').next().unwrap_or("").into());
         if text.contains(['\r', '\n']) {
             self.line(b'-', text.replace(['\r', '\n'], " ").as_bytes());
         } else {
@@ -61,6 +76,8 @@ impl Reply {
 
     pub fn error_bytes(&mut self, text: &[u8]) {
         self.errors += 1;
+        let code = text.split(|byte| *byte == b' ').next().unwrap_or_default();
+        self.codes.push(String::from_utf8_lossy(code).into());
         let clean: Vec<u8> =
             text.iter().map(|&byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte }).collect();
         self.line(b'-', &clean);
@@ -193,6 +210,7 @@ impl Reply {
         let mut inner = Reply { resp3: self.resp3, muted: self.muted, ..Reply::default() };
         let len = write(&mut inner);
         self.errors += inner.errors;
+        self.codes.append(&mut inner.codes);
         self.array(len);
         self.raw(&inner.buffer);
     }

@@ -90,7 +90,7 @@ local function only_string(count, text)
   end
 end
 
-globals.redis = readonly({
+local commands = {
   call = function(...)
     local ok, reply = host.call(...)
     if not ok then error(reply, 0) end
@@ -127,7 +127,44 @@ globals.redis = readonly({
   LOG_DEBUG = 0, LOG_VERBOSE = 1, LOG_NOTICE = 2, LOG_WARNING = 3,
   REPL_NONE = 0, REPL_AOF = 1, REPL_SLAVE = 2, REPL_REPLICA = 2, REPL_ALL = 3,
   REDIS_VERSION = '7.0.15', REDIS_VERSION_NUM = 0x0007000f,
-})
+}
+globals.redis = readonly(commands)
+
+-- Libraries of functions: what `redis` has differs while one is loaded.
+local is_loading = false
+local function nonexistent(name)
+  error("Script attempted to access nonexistent global variable '" .. tostring(name) .. "'", 3)
+end
+local registration = { register_function = function(...)
+  -- A function may have kept what it saw of the loading.
+  if not is_loading then error({ err = 'ERR redis.register_function can only be called on FUNCTION LOAD command' }, 0) end
+  local problem = host.register(...)
+  if problem then error(problem, 0) end
+end }
+for _, name in ipairs({ 'log', 'LOG_DEBUG', 'LOG_VERBOSE', 'LOG_NOTICE', 'LOG_WARNING', 'REDIS_VERSION', 'REDIS_VERSION_NUM' }) do
+  registration[name] = commands[name]
+end
+local while_loading = readonly(registration, function(_, name)
+  local value = registration[name]
+  if value == nil then nonexistent(name) end
+  return value
+end)
+local running = {}
+for name, value in pairs(commands) do running[name] = value end
+local while_running = readonly(running)
+-- As Redis has it, a library sees none of these while it is loaded.
+local hidden_while_loading = { math = true }
+local library_globals = {}
+for name, value in pairs(globals) do library_globals[name] = value end
+library_globals.getmetatable, library_globals.gcinfo = nil, nil
+local library_visible
+library_visible = readonly(library_globals, function(_, name)
+  if name == 'redis' then return is_loading and while_loading or while_running end
+  if name == '_G' then return library_visible end
+  local value = rawget(library_globals, name)
+  if value == nil or (is_loading and hidden_while_loading[name]) then nonexistent(name) end
+  return value
+end)
 
 -- The call of it is a tail call, so the script that called the library is three levels up.
 local function results_or_error(ok, ...)
@@ -144,6 +181,17 @@ return {
       library[key] = type(value) == 'function' and function(...) return results_or_error(value(...)) end or value
     end
     globals[name] = readonly(library)
+    library_globals[name] = globals[name]
+  end,
+  library_environment = library_visible,
+  load_library = function(chunk)
+    is_loading = true
+    local ok, problem = xpcall(chunk, function(problem) return host.explain(problem) end)
+    is_loading = false
+    return ok, problem
+  end,
+  run_function = function(callback, keys, values)
+    return xpcall(function() return callback(keys, values) end, function(problem) return host.explain(problem) end)
   end,
   run = function(chunk) return xpcall(chunk, function(problem) return host.explain(problem) end) end,
 }

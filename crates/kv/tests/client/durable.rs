@@ -27,7 +27,7 @@ pub fn serve_if_asked() {
     });
     let any = "127.0.0.1:0".parse().unwrap();
     let world = terrace_io::real::world();
-    let listening = terrace_kv::run::listen(world, config, &[any], storage).unwrap();
+    let listening = terrace_kv::run::listen(world, config, &[any], storage, None).unwrap();
     println!("\nlistens {}", listening.addresses()[0]);
     listening.run().unwrap();
 }

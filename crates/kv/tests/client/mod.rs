@@ -45,7 +45,8 @@ impl Server {
     ) -> Server {
         let any = "127.0.0.1:0".parse().unwrap();
         let listening =
-            terrace_kv::run::listen(terrace_io::real::world(), Default::default(), &[any], storage).unwrap();
+            terrace_kv::run::listen(terrace_io::real::world(), Default::default(), &[any], storage, None)
+                .unwrap();
         let address = listening.addresses()[0];
         prepare(&mut listening.core.lock());
         let core = listening.core.clone();
