@@ -20,7 +20,7 @@ pub use bytes::Bytes;
 pub enum StoreError {
     #[error("object {key} does not exist")]
     Absent { key: String },
-    /// Only from `put_if_absent` and `put_if_match`: the condition did not hold.
+    /// The condition of a put or of a read of one version did not hold.
     #[error("object {key} exists already or changed meanwhile")]
     Conflict { key: String },
     #[error("the object store asks to slow down ({key}); retry after {retry_after_ms} ms")]
@@ -51,6 +51,28 @@ pub type Result<T> = std::result::Result<T, StoreError>;
 /// A version of an object, as the store names it (its ETag).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version(pub String);
+
+/// The first bytes of an object, with what the same answer says of the whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Start {
+    pub bytes: Bytes,
+    /// Of the whole object, in bytes.
+    pub length: u64,
+    pub version: Version,
+}
+
+/// What lies directly in a folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listed {
+    /// The prefix of keys that go on below it, without the slash at its end.
+    Folder(String),
+    Object {
+        key: String,
+        length: u64,
+        /// Milliseconds since 1970.
+        modified_ms: u64,
+    },
+}
 
 /// An upload in parts that was begun and is not yet completed or aborted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,6 +143,41 @@ pub trait ObjectStore: Send + Sync {
         _expected: &Version,
     ) -> Result<()> {
         unsupported(key, "reading one version")
+    }
+    /// The first `max` bytes of the object, or all if it has fewer, with its length and its version, in one request (two if the
+    /// object is empty). Built from `get` where a store has nothing better.
+    fn get_start(&self, purpose: Purpose, key: &str, max: usize) -> Result<Start> {
+        let (body, version) = self.get(purpose, key)?;
+        let (length, bytes) = (body.len() as u64, Bytes::from(body));
+        Ok(Start { bytes: bytes.slice(..bytes.len().min(max)), length, version })
+    }
+    /// Stores an object of these parts whatever the key held before; durable when it returns Ok. Of two writers the later one wins, so
+    /// this is for objects that users own, never for the engine's.
+    fn replace(&self, _purpose: Purpose, key: &str, _parts: &[Bytes]) -> Result<Version> {
+        unsupported(key, "replacing objects without a condition")
+    }
+    /// As [`ObjectStore::complete_upload`], whatever the key held before.
+    fn complete_replacing(
+        &self,
+        _purpose: Purpose,
+        upload: &Upload,
+        _parts: &[UploadPart],
+    ) -> Result<Version> {
+        unsupported(&upload.key, "replacing objects without a condition")
+    }
+    /// What lies directly below `folder` (without a slash at its end; the empty one is the root), in the order of names. A folder that
+    /// does not exist holds nothing. Built from `list` where a store has nothing better; times are 0 then.
+    fn list_folder(&self, purpose: Purpose, folder: &str, each: &mut dyn FnMut(Listed)) -> Result<()> {
+        let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
+        let mut last = None;
+        self.list(purpose, &prefix, &mut |key, length| match key[prefix.len()..].split_once('/') {
+            Some((name, _)) if last.as_deref() == Some(name) => {}
+            Some((name, _)) => {
+                last = Some(name.to_string());
+                each(Listed::Folder(format!("{prefix}{name}")));
+            }
+            None => each(Listed::Object { key: key.to_string(), length, modified_ms: 0 }),
+        })
     }
     /// Begins an upload in parts. Nothing is visible of it. One that is neither completed nor aborted costs room until
     /// [`ObjectStore::remove_staged`], or a rule of the bucket's life cycle, removes it.

@@ -33,6 +33,7 @@ fn a_local_directory_keeps_the_contract() {
     let store = open(&Settings::new(&format!("file://{}/made/here", scratch.0.display()))).unwrap();
     store_contract::all(&*store);
     store_contract::uploads::a_part_that_the_store_never_got_makes_no_object(&*store);
+    store_contract::replaced::all(&*store);
     store_contract::one_of_many_wins(&*store);
     let stats = store.stats().unwrap();
     assert!(stats.of(Purpose::Sink).bytes > 2_000_000 && stats.of(Purpose::PageMiss).requests >= 4);
@@ -137,6 +138,7 @@ fn an_s3_server_keeps_the_contract_under_a_prefix_and_without() {
         assert_eq!(stats.total().retries, 0, "a healthy server needs none: {stats:?}");
         assert!(stats.of(Purpose::Sink).bytes > 2_000_000 && stats.of(Purpose::Sink).nanos > 0);
         store_contract::uploads::a_part_that_the_store_never_got_makes_no_object(&*store);
+        store_contract::replaced::all(&*store);
     });
 }
 

@@ -5,7 +5,9 @@ use super::{Remote, Share, wait_until};
 use crate::World;
 use crate::clock::Nanos;
 use crate::stats::{StoreStats, StoreTally};
-use crate::store::{Bytes, ObjectStore, Purpose, Result, StoreError, Upload, UploadPart, Version};
+use crate::store::{
+    Bytes, Listed, ObjectStore, Purpose, Result, Start, StoreError, Upload, UploadPart, Version,
+};
 use std::sync::Arc;
 
 struct EmulatedStore {
@@ -99,6 +101,20 @@ impl ObjectStore for EmulatedStore {
         let bytes = buf.len() as u64;
         let get = || self.inner.get_range_of(purpose, key, offset, buf, expected);
         self.take(purpose, true, get, |()| bytes)
+    }
+    fn get_start(&self, purpose: Purpose, key: &str, max: usize) -> Result<Start> {
+        let get = || self.inner.get_start(purpose, key, max);
+        self.take(purpose, true, get, |start| start.bytes.len() as u64)
+    }
+    fn replace(&self, purpose: Purpose, key: &str, parts: &[Bytes]) -> Result<Version> {
+        let bytes = parts.iter().map(|part| part.len() as u64).sum();
+        self.take(purpose, false, || self.inner.replace(purpose, key, parts), |_| bytes)
+    }
+    fn complete_replacing(&self, purpose: Purpose, upload: &Upload, parts: &[UploadPart]) -> Result<Version> {
+        self.take(purpose, false, || self.inner.complete_replacing(purpose, upload, parts), |_| 0)
+    }
+    fn list_folder(&self, purpose: Purpose, folder: &str, each: &mut dyn FnMut(Listed)) -> Result<()> {
+        self.take(purpose, false, || self.inner.list_folder(purpose, folder, each), |()| 0)
     }
     fn begin_upload(&self, purpose: Purpose, key: &str) -> Result<Upload> {
         self.take(purpose, false, || self.inner.begin_upload(purpose, key), |_| 0)

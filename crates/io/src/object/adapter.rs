@@ -15,15 +15,15 @@ use crate::random::Random;
 use crate::real::RealRandom;
 use crate::share::Share;
 use crate::stats::{StoreStats, StoreTally};
-use crate::store::{ObjectStore, Purpose, Result, StoreError, Upload, UploadPart, Version};
+use crate::store::{Listed, ObjectStore, Purpose, Result, Start, StoreError, Upload, UploadPart, Version};
 use crate::traffic::Urgency;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
 use object_store::{
-    Error, GetOptions, GetRange, ObjectStore as Remote, ObjectStoreExt, PutMode, PutOptions, PutPayload,
-    PutResult, UpdateVersion,
+    Error, GetOptions, GetRange, ListResult, ObjectStore as Remote, ObjectStoreExt, PutMode, PutOptions,
+    PutPayload, PutResult, UpdateVersion,
 };
 use pollster::block_on;
 use std::sync::Arc;
@@ -187,6 +187,23 @@ impl Adapter {
         Ok(version)
     }
 
+    fn complete(
+        &self,
+        purpose: Purpose,
+        upload: &Upload,
+        parts: &[UploadPart],
+        creates_only: bool,
+    ) -> Result<Version> {
+        let path = self.path(&upload.key)?;
+        let complete = || {
+            let ids = parts.iter().map(|part| PartId { content_id: part.tag.clone() }).collect();
+            let attempt = || block_on(self.uploads.complete_multipart(&path, &upload.id, ids));
+            if creates_only { wire::creating_only(attempt) } else { attempt() }
+        };
+        let result = self.request(purpose, &upload.key, Kind::Complete, |_| 0, complete)?;
+        Ok(to_version(result.e_tag, result.version))
+    }
+
     fn put(&self, purpose: Purpose, key: &str, payload: PutPayload, mode: PutMode) -> Result<Version> {
         let path = self.path(key)?;
         let length = payload.content_length() as u64;
@@ -236,6 +253,26 @@ fn from_version(version: &Version) -> UpdateVersion {
     let (e_tag, version) = version.0.split_once('\n').unwrap_or((&version.0, ""));
     let some = |text: &str| Some(text.to_string()).filter(|t| !t.is_empty());
     UpdateVersion { e_tag: some(e_tag), version: some(version) }
+}
+
+/// The parts of a listing as one, in the order of names, without the first `skip` bytes of each key.
+pub(super) fn each_in_order(found: ListResult, skip: usize, each: &mut dyn FnMut(Listed)) {
+    let below = |path: &Path| path.as_ref().get(skip..).unwrap_or_default().to_string();
+    let folders = found.common_prefixes.iter().map(|path| Listed::Folder(below(path)));
+    let objects = found.objects.iter().map(|meta| Listed::Object {
+        key: below(&meta.location),
+        length: meta.size,
+        modified_ms: meta.last_modified.timestamp_millis().max(0) as u64,
+    });
+    let mut all: Vec<Listed> = folders.chain(objects).collect();
+    all.sort_unstable_by(|a, b| name_of(a).cmp(name_of(b)));
+    all.into_iter().for_each(each);
+}
+
+fn name_of(listed: &Listed) -> &str {
+    match listed {
+        Listed::Folder(name) | Listed::Object { key: name, .. } => name,
+    }
 }
 
 impl ObjectStore for Adapter {
@@ -312,7 +349,6 @@ impl ObjectStore for Adapter {
     fn complete_upload(&self, purpose: Purpose, upload: &Upload, parts: &[UploadPart]) -> Result<Version> {
         let key = upload.key.as_str();
         UploadPart::check(key, parts)?;
-        let path = self.path(key)?;
         if !self.completes_on_condition {
             match self.head(purpose, key) {
                 Ok(_) => return Err(StoreError::Conflict { key: key.into() }),
@@ -320,13 +356,53 @@ impl ObjectStore for Adapter {
                 Err(error) => return Err(error),
             }
         }
-        let complete = || {
-            let ids = parts.iter().map(|part| PartId { content_id: part.tag.clone() }).collect();
-            let attempt = || block_on(self.uploads.complete_multipart(&path, &upload.id, ids));
-            if self.completes_on_condition { wire::creating_only(attempt) } else { attempt() }
+        self.complete(purpose, upload, parts, self.completes_on_condition)
+    }
+
+    fn complete_replacing(&self, purpose: Purpose, upload: &Upload, parts: &[UploadPart]) -> Result<Version> {
+        UploadPart::check(&upload.key, parts)?;
+        self.complete(purpose, upload, parts, false)
+    }
+
+    fn replace(&self, purpose: Purpose, key: &str, parts: &[Bytes]) -> Result<Version> {
+        self.put(purpose, key, parts.iter().cloned().collect(), PutMode::Overwrite)
+    }
+
+    fn get_start(&self, purpose: Purpose, key: &str, max: usize) -> Result<Start> {
+        let path = self.path(key)?;
+        let range = Some(GetRange::Bounded(0..max as u64));
+        let options = GetOptions { range, ..GetOptions::default() };
+        let get = || {
+            block_on(async {
+                let result = self.remote.get_opts(&path, options.clone()).await?;
+                let version = to_version(result.meta.e_tag.clone(), result.meta.version.clone());
+                let length = result.meta.size;
+                Ok(Start { bytes: result.bytes().await?, length, version })
+            })
         };
-        let result = self.request(purpose, key, Kind::Complete, |_| 0, complete)?;
-        Ok(to_version(result.e_tag, result.version))
+        match self.request(purpose, key, Kind::Read, |start: &Start| start.bytes.len() as u64, get) {
+            // No range lies in an empty object.
+            Err(refused @ StoreError::Refused { .. }) => match self.head(purpose, key)? {
+                (0, version) => Ok(Start { bytes: Bytes::new(), length: 0, version }),
+                _ => Err(refused),
+            },
+            answer => answer,
+        }
+    }
+
+    fn list_folder(&self, purpose: Purpose, folder: &str, each: &mut dyn FnMut(Listed)) -> Result<()> {
+        let full = [self.prefix.as_str(), folder].into_iter().filter(|part| !part.is_empty());
+        let path = Path::parse(full.collect::<Vec<_>>().join("/"))
+            .map_err(|e| StoreError::Refused { key: folder.into(), cause: e.to_string() })?;
+        let list = || block_on(self.remote.list_with_delimiter(Some(&path)));
+        match self.request(purpose, folder, Kind::Read, |_| 0, list) {
+            Ok(found) => {
+                each_in_order(found, if self.prefix.is_empty() { 0 } else { self.prefix.len() + 1 }, each)
+            }
+            Err(StoreError::Absent { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
     }
 
     fn abort_upload(&self, purpose: Purpose, upload: &Upload) -> Result<()> {

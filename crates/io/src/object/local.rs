@@ -24,17 +24,18 @@
 mod staged;
 mod uploads;
 
+use crate::object::adapter::each_in_order;
 use crate::object::verdict::cause;
 use crate::share::Share;
 use crate::stats::{StoreStats, StoreTally};
-use crate::store::{ObjectStore, Purpose, Result, StoreError, Upload, UploadPart, Version};
+use crate::store::{Listed, ObjectStore, Purpose, Result, Start, StoreError, Upload, UploadPart, Version};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{
-    Error, GetOptions, GetResultPayload, ObjectStore as _, ObjectStoreExt as _, PutMode, PutOptions,
-    PutPayload,
+    Error, GetOptions, GetResultPayload, ObjectMeta, ObjectStore as _, ObjectStoreExt as _, PutMode,
+    PutOptions, PutPayload,
 };
 use parking_lot::{Mutex, RwLock};
 use pollster::block_on;
@@ -316,6 +317,16 @@ fn refused_or_unavailable(key: &str, kind: ErrorKind, cause: String) -> StoreErr
     }
 }
 
+/// `Conflict` if the open file is no longer what `meta` says: it is written in place, by another program, while it is read.
+fn check_unchanged(key: &str, file: &File, meta: &ObjectMeta) -> Result<()> {
+    let now = file.metadata().map_err(|e| refused_or_unavailable(key, e.kind(), e.to_string()))?;
+    let modified = meta.last_modified;
+    let is_same = now.len() == meta.size
+        && now.mtime() == modified.timestamp()
+        && now.mtime_nsec() == i64::from(modified.timestamp_subsec_nanos());
+    if is_same { Ok(()) } else { Err(StoreError::Conflict { key: key.into() }) }
+}
+
 /// What a failure of the crate means; it surely had no effect.
 fn failed(key: &str, error: &Error) -> StoreError {
     if matches!(error, Error::NotFound { .. }) {
@@ -458,15 +469,74 @@ impl ObjectStore for Local {
                 let GetResultPayload::File(file, _) = got.payload else {
                     return Err(StoreError::Refused { key: key.into(), cause: "it is not a file".into() });
                 };
-                file.read_exact_at(buf, offset).map_err(|error| match error.kind() {
-                    ErrorKind::UnexpectedEof => StoreError::Refused {
-                        key: key.into(),
-                        cause: format!("{length} bytes from {offset} are not in the object"),
-                    },
-                    kind => refused_or_unavailable(key, kind, error.to_string()),
-                })
+                match file.read_exact_at(buf, offset) {
+                    Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
+                        check_unchanged(key, &file, &got.meta)?;
+                        let cause = format!("{length} bytes from {offset} are not in the object");
+                        Err(StoreError::Refused { key: key.into(), cause })
+                    }
+                    Err(error) => Err(refused_or_unavailable(key, error.kind(), error.to_string())),
+                    Ok(()) => check_unchanged(key, &file, &got.meta),
+                }
             },
         )
+    }
+
+    /// From one open file, as `get_range_of`.
+    fn get_start(&self, purpose: Purpose, key: &str, max: usize) -> Result<Start> {
+        let (path, _) = self.path(key)?;
+        self.counted(
+            purpose,
+            key,
+            |start: &Start| start.bytes.len() as u64,
+            || {
+                let got = block_on(self.inner.get_opts(&path, GetOptions::default()));
+                let got = got.map_err(|error| failed(key, &error))?;
+                let GetResultPayload::File(file, _) = got.payload else {
+                    return Err(StoreError::Refused { key: key.into(), cause: "it is not a file".into() });
+                };
+                let mut bytes = vec![0; got.meta.size.min(max as u64) as usize];
+                match file.read_exact_at(&mut bytes, 0) {
+                    Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
+                        return Err(StoreError::Conflict { key: key.into() });
+                    }
+                    read => read.map_err(|e| refused_or_unavailable(key, e.kind(), e.to_string()))?,
+                }
+                check_unchanged(key, &file, &got.meta)?;
+                let version = Version(got.meta.e_tag.unwrap_or_default());
+                Ok(Start { bytes: bytes.into(), length: got.meta.size, version })
+            },
+        )
+    }
+
+    fn replace(&self, purpose: Purpose, key: &str, parts: &[Bytes]) -> Result<Version> {
+        let (path, file) = self.path(key)?;
+        let payload: PutPayload = parts.iter().cloned().collect();
+        let length = payload.content_length() as u64;
+        let put = || {
+            let _gate = self.gate.read();
+            let _lock = self.lock_epoch(key, &file)?;
+            self.put(key, &path, &file, payload, PutMode::Overwrite)
+        };
+        self.counted(purpose, key, |_| length, put)
+    }
+
+    fn complete_replacing(&self, purpose: Purpose, upload: &Upload, parts: &[UploadPart]) -> Result<Version> {
+        let (path, file) = self.path(&upload.key)?;
+        self.counted(purpose, &upload.key, |_| 0, || self.complete(upload, parts, &path, &file, true))
+    }
+
+    fn list_folder(&self, purpose: Purpose, folder: &str, each: &mut dyn FnMut(Listed)) -> Result<()> {
+        let path = Path::parse(folder)
+            .map_err(|e| StoreError::Refused { key: folder.into(), cause: e.to_string() })?;
+        let list = || match block_on(self.inner.list_with_delimiter(Some(&path))) {
+            Err(Error::NotFound { .. }) => Ok(None),
+            found => found.map(Some).map_err(|error| failed(folder, &error)),
+        };
+        if let Some(found) = self.counted(purpose, folder, |_| 0, list)? {
+            each_in_order(found, 0, each);
+        }
+        Ok(())
     }
 
     fn begin_upload(&self, purpose: Purpose, key: &str) -> Result<Upload> {
@@ -488,7 +558,7 @@ impl ObjectStore for Local {
 
     fn complete_upload(&self, purpose: Purpose, upload: &Upload, parts: &[UploadPart]) -> Result<Version> {
         let (path, file) = self.path(&upload.key)?;
-        self.counted(purpose, &upload.key, |_| 0, || self.complete(upload, parts, &path, &file))
+        self.counted(purpose, &upload.key, |_| 0, || self.complete(upload, parts, &path, &file, false))
     }
 
     fn abort_upload(&self, purpose: Purpose, upload: &Upload) -> Result<()> {

@@ -1,7 +1,9 @@
 //! A store that is only looked at: whatever would change it is refused before it is asked.
 
 use crate::stats::StoreStats;
-use crate::store::{Bytes, ObjectStore, Purpose, Result, StoreError, Upload, UploadPart, Version};
+use crate::store::{
+    Bytes, Listed, ObjectStore, Purpose, Result, Start, StoreError, Upload, UploadPart, Version,
+};
 use std::sync::Arc;
 
 pub(super) struct ReadOnly(pub Arc<dyn ObjectStore>);
@@ -44,6 +46,18 @@ impl ObjectStore for ReadOnly {
         expected: &Version,
     ) -> Result<()> {
         self.0.get_range_of(purpose, key, offset, buf, expected)
+    }
+    fn get_start(&self, purpose: Purpose, key: &str, max: usize) -> Result<Start> {
+        self.0.get_start(purpose, key, max)
+    }
+    fn replace(&self, _purpose: Purpose, key: &str, _parts: &[Bytes]) -> Result<Version> {
+        refused(key)
+    }
+    fn complete_replacing(&self, _: Purpose, upload: &Upload, _parts: &[UploadPart]) -> Result<Version> {
+        refused(&upload.key)
+    }
+    fn list_folder(&self, purpose: Purpose, folder: &str, each: &mut dyn FnMut(Listed)) -> Result<()> {
+        self.0.list_folder(purpose, folder, each)
     }
     fn begin_upload(&self, _purpose: Purpose, key: &str) -> Result<Upload> {
         refused(key)

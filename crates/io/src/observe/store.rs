@@ -2,7 +2,7 @@
 
 use super::{IoTarget, Operation, observer, transfer};
 use crate::stats::StoreStats;
-use crate::store::{Bytes, ObjectStore, Purpose, Result, Upload, UploadPart, Version};
+use crate::store::{Bytes, Listed, ObjectStore, Purpose, Result, Start, Upload, UploadPart, Version};
 use std::sync::Arc;
 
 struct ShownStore(Arc<dyn ObjectStore>);
@@ -48,6 +48,20 @@ impl ObjectStore for ShownStore {
     ) -> Result<()> {
         let bytes = buf.len() as u64;
         show(Operation::Read, bytes, || self.0.get_range_of(purpose, key, offset, buf, expected))
+    }
+    fn get_start(&self, purpose: Purpose, key: &str, max: usize) -> Result<Start> {
+        let len = |result: &Result<Start>| result.as_ref().map_or(0, |start| start.bytes.len() as u64);
+        transfer(IoTarget::Object, Operation::Read, 0, || self.0.get_start(purpose, key, max), len)
+    }
+    fn replace(&self, purpose: Purpose, key: &str, parts: &[Bytes]) -> Result<Version> {
+        let bytes = parts.iter().map(|part| part.len() as u64).sum();
+        show(Operation::Write, bytes, || self.0.replace(purpose, key, parts))
+    }
+    fn complete_replacing(&self, purpose: Purpose, upload: &Upload, parts: &[UploadPart]) -> Result<Version> {
+        show(Operation::Write, 0, || self.0.complete_replacing(purpose, upload, parts))
+    }
+    fn list_folder(&self, purpose: Purpose, folder: &str, each: &mut dyn FnMut(Listed)) -> Result<()> {
+        show(Operation::List, 0, || self.0.list_folder(purpose, folder, each))
     }
     fn begin_upload(&self, purpose: Purpose, key: &str) -> Result<Upload> {
         show(Operation::Write, 0, || self.0.begin_upload(purpose, key))

@@ -2,6 +2,7 @@
 
 #![allow(dead_code)]
 
+pub mod replaced;
 pub mod uploads;
 
 use std::path::PathBuf;

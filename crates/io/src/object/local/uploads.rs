@@ -100,6 +100,7 @@ impl Local {
         parts: &[UploadPart],
         path: &Path,
         file: &FsPath,
+        replaces: bool,
     ) -> Result<Version> {
         let key = upload.key.as_str();
         let staged = self.uploads.find(upload)?;
@@ -120,7 +121,10 @@ impl Local {
             let _ = std::fs::remove_file(&staged.path);
             return Err(failed(key, &error));
         }
-        let linked = std::fs::hard_link(&staged.path, file);
+        let linked = match replaces {
+            true => std::fs::rename(&staged.path, file),
+            false => std::fs::hard_link(&staged.path, file),
+        };
         if linked.as_ref().is_err_and(|error| error.kind() == ErrorKind::AlreadyExists) {
             return Err(self.taken(key, file));
         }
@@ -131,7 +135,7 @@ impl Local {
         }
         linked.map_err(|error| failed(key, &error))?;
         self.uploads.open.lock().remove(&upload.id);
-        // Its second name goes; should it stay, `remove_staged` removes it.
+        // Its second name, if it has one, goes; should it stay, `remove_staged` removes it.
         let _ = std::fs::remove_file(&staged.path);
         let dir = file.parent().unwrap_or(&self.root);
         sync_dir(dir).map_err(|error| self.not_synced(key, &error))?;
