@@ -1,4 +1,4 @@
-//! `terrace`: inspects a stopped instance, measures devices (`bench`) and serves Redis clients (`kv`). It changes nothing of an instance in any
+//! `terrace`: inspects a stopped instance, measures devices (`bench`), serves Redis clients (`kv`) and caches files (`files`). It changes nothing of an instance in any
 //! tier, except with `adopt`.
 //!
 //! Exit codes: [`exit`].
@@ -7,6 +7,7 @@
 mod adopt;
 mod bench;
 mod exit;
+mod files;
 mod instance;
 mod kv;
 mod location;
@@ -61,6 +62,9 @@ enum Command {
     Bench(bench::Bench),
     /// Serve clients of Redis, with data in memory
     Kv(kv::Kv),
+    /// Cache the files of an object store for the processes of this machine
+    #[command(after_help = files::AFTER_HELP)]
+    Files(files::Files),
     /// Print every setting with its default, or check a configuration file
     Config {
         /// A file to check; nothing is opened
@@ -103,6 +107,7 @@ fn main() -> ExitCode {
             }
         },
         Command::Kv(kv) => kv::run(&kv),
+        Command::Files(files) => files::run(files),
         Command::Config { check: None } => {
             output::text(&terrace::open::document());
             ExitCode::SUCCESS

@@ -56,7 +56,7 @@ pub struct Version(pub String);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Start {
     pub bytes: Bytes,
-    /// Of the whole object, in bytes.
+    /// The whole object's, in bytes.
     pub length: u64,
     pub version: Version,
 }

@@ -1,0 +1,353 @@
+//! The catalogue against a model: a store whose files change, flights that end in any order and may fail, clients that release leases late.
+
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+const ARENA: u64 = 64 << 20;
+
+fn catalogue(freshness: Freshness) -> Catalogue {
+    Catalogue::new(Settings {
+        freshness,
+        arena_bytes: ARENA,
+        files_max: 6,
+        waiting_max: 40,
+        read_bytes_max: 24 << 20,
+    })
+}
+
+/// What the arena holds: whose bytes an extent has.
+type Bytes = BTreeMap<u64, (Extent, Arc<str>, Arc<str>, u32)>;
+
+struct World {
+    catalogue: Catalogue,
+    /// Version and length of each file in the store.
+    store: BTreeMap<String, (u64, u64)>,
+    flights: Vec<Task>,
+    /// What a check saw when it was made, as the store answers at some moment of the flight.
+    bytes: Bytes,
+    leased: Vec<Leased>,
+    asked: BTreeMap<u64, Read>,
+    /// The least version that the answer may have, with `Always`.
+    least: BTreeMap<u64, u64>,
+    now: Nanos,
+    next: u64,
+}
+
+fn version(number: u64) -> Arc<str> {
+    format!("v{number}").into()
+}
+
+impl World {
+    fn new(freshness: Freshness) -> World {
+        World {
+            catalogue: catalogue(freshness),
+            store: BTreeMap::new(),
+            flights: Vec::new(),
+            bytes: Bytes::new(),
+            leased: Vec::new(),
+            asked: BTreeMap::new(),
+            least: BTreeMap::new(),
+            now: 1,
+            next: 0,
+        }
+    }
+
+    fn settle(&mut self) {
+        self.flights.append(&mut self.catalogue.tasks);
+        for done in std::mem::take(&mut self.catalogue.done) {
+            let read = self.asked.remove(&done.request).expect("a read is answered once");
+            let Ok((meta, parts)) = done.answer else { continue };
+            let least = self.least[&done.request];
+            let number: u64 = meta.version[1..].parse().unwrap();
+            if self.catalogue.settings.freshness == Freshness::Always {
+                assert!(number >= least, "a version older than the file's when it was asked for");
+            }
+            let mut from = read.offset;
+            for part in &parts {
+                let (extent, path, found, index) = self
+                    .bytes
+                    .values()
+                    .find(|(extent, ..)| {
+                        (extent.offset..extent.offset + extent.len.max(1)).contains(&part.extent.offset)
+                    })
+                    .expect("leased bytes are loaded bytes");
+                assert_eq!((path, found), (&read.path, &meta.version), "bytes of another file or version");
+                assert!(part.extent.offset + part.extent.len <= extent.offset + extent.len);
+                let at = u64::from(*index) * BLOCK_BYTES + part.extent.offset - extent.offset;
+                assert_eq!(at, from, "a part is not where the one before it ended");
+                from += part.extent.len;
+            }
+            if read.wants == Wants::Bytes {
+                let end = meta.length.min(read.offset.saturating_add(read.length.min(24 << 20)));
+                assert_eq!(from.max(read.offset), end.max(read.offset), "the answer is not the whole range");
+                self.leased.extend(parts);
+            }
+        }
+        self.catalogue.check_invariants();
+        let extents: Vec<Extent> = self.leased.iter().map(|part| part.extent).collect();
+        for free in [self.catalogue.extents.allocate(1)].into_iter().flatten() {
+            assert!(
+                extents.iter().all(|extent| {
+                    free.offset + free.taken() <= extent.offset
+                        || free.offset >= extent.offset + extent.len.max(1)
+                }),
+                "bytes under lease are given out again"
+            );
+            self.catalogue.extents.free(free);
+        }
+    }
+
+    /// None: all is under lease.
+    fn allocate(&mut self, len: u64) -> Option<Extent> {
+        loop {
+            match self.catalogue.allocate(len) {
+                Room::Found(extent) => {
+                    for part in &self.leased {
+                        let apart = extent.offset + extent.taken() <= part.extent.offset
+                            || extent.offset >= part.extent.offset + part.extent.len;
+                        assert!(apart || part.extent.len == 0, "bytes under lease are given out again");
+                    }
+                    self.bytes.retain(|_, (old, ..)| {
+                        old.offset + old.taken() <= extent.offset
+                            || old.offset >= extent.offset + extent.taken()
+                    });
+                    return Some(extent);
+                }
+                Room::Evicted(victims) => {
+                    victims.into_iter().for_each(|v| self.catalogue.give_back(v.extent))
+                }
+                Room::Full => return None,
+            }
+        }
+    }
+
+    fn load(&mut self, path: &Arc<str>, version: &Arc<str>, index: u32, len: u64) -> Result<Extent, Fault> {
+        let extent = self.allocate(len).ok_or(Fault::Busy("full".into()))?;
+        self.bytes.insert(extent.offset, (extent, path.clone(), version.clone(), index));
+        Ok(extent)
+    }
+
+    fn end(&mut self, task: Task, fails: bool) {
+        let down = Fault::Unavailable("down".into());
+        let of = |store: &BTreeMap<String, (u64, u64)>, path: &str| {
+            store
+                .get(path)
+                .map(|(number, length)| Meta { version: version(*number), length: *length })
+                .ok_or(Fault::Absent)
+        };
+        let now = self.now;
+        match task {
+            Task::Head { path, epoch } => {
+                let result = if fails { Err(down) } else { of(&self.store, &path).map(|meta| (meta, None)) };
+                self.catalogue.checked(&path, epoch, result, now);
+            }
+            Task::Start { path, epoch, first } => {
+                let meta = if fails { Err(down) } else { of(&self.store, &path) };
+                let result = meta.and_then(|meta| {
+                    let len = block_len(meta.length, 0);
+                    if len == 0 || !first && meta.length > BLOCK_BYTES {
+                        return Ok((meta, None));
+                    }
+                    let extent = self.load(&path, &meta.version.clone(), 0, len)?;
+                    Ok((meta, Some(extent)))
+                });
+                self.catalogue.checked(&path, epoch, result, now);
+            }
+            Task::Block { path, version, index, len, flight } => {
+                let result = match of(&self.store, &path) {
+                    _ if fails => Err(down),
+                    Err(fault) => Err(fault),
+                    Ok(meta) if meta.version != version => Err(Fault::Changed),
+                    Ok(_) => self.load(&path, &version, index, len),
+                };
+                self.catalogue.loaded(&path, flight, result, now);
+            }
+        }
+        self.settle();
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Put { file: u8, length: u64, tells: bool },
+    Delete { file: u8, tells: bool },
+    Ask { file: u8, offset: u64, length: u64, wants: u8 },
+    End { which: usize, fails: bool },
+    Release { which: usize },
+    Forget { file: u8 },
+    Pass { nanos: u64 },
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let length = prop_oneof![Just(0), 1u64..100, Just(BLOCK_BYTES), 1u64..30 << 20];
+    prop_oneof![
+        2 => (0u8..8, length.clone(), any::<bool>()).prop_map(|(file, length, tells)| Op::Put { file, length, tells }),
+        1 => (0u8..8, any::<bool>()).prop_map(|(file, tells)| Op::Delete { file, tells }),
+        8 => (0u8..8, 0u64..20 << 20, prop_oneof![Just(u64::MAX), 0u64..20 << 20], 0u8..6)
+            .prop_map(|(file, offset, length, wants)| Op::Ask { file, offset: if wants % 2 == 0 { 0 } else { offset }, length, wants }),
+        10 => (any::<usize>(), prop::bool::weighted(0.1)).prop_map(|(which, fails)| Op::End { which, fails }),
+        6 => any::<usize>().prop_map(|which| Op::Release { which }),
+        1 => (0u8..8).prop_map(|file| Op::Forget { file }),
+        1 => (0u64..200).prop_map(|nanos| Op::Pass { nanos }),
+    ]
+}
+
+fn run(freshness: Freshness, ops: Vec<Op>) {
+    let mut world = World::new(freshness);
+    let mut number = 0;
+    let path = |file: u8| -> Arc<str> { format!("f{file}").into() };
+    for op in ops {
+        world.now += 1;
+        let now = world.now;
+        match op {
+            Op::Put { file, length, tells } => {
+                number += 1;
+                world.store.insert(path(file).to_string(), (number, length));
+                if tells {
+                    world.catalogue.written(&path(file), now);
+                }
+            }
+            Op::Delete { file, tells } => {
+                world.store.remove(&*path(file));
+                if tells {
+                    world.catalogue.written(&path(file), now);
+                }
+            }
+            Op::Ask { file, offset, length, wants } => {
+                world.next += 1;
+                let wants =
+                    [Wants::Bytes, Wants::Bytes, Wants::Bytes, Wants::Bytes, Wants::Warm, Wants::Stat]
+                        [wants as usize];
+                let read = Read {
+                    client: 1,
+                    request: world.next,
+                    item: 0,
+                    wants,
+                    path: path(file),
+                    offset,
+                    length,
+                    expected: None,
+                };
+                world.asked.insert(world.next, read.clone());
+                let least = world.store.get(&*path(file)).map_or(0, |(number, _)| *number);
+                world.least.insert(world.next, least);
+                world.catalogue.begin(read, now);
+            }
+            Op::End { which, fails } if !world.flights.is_empty() => {
+                let at = which % world.flights.len();
+                let task = world.flights.swap_remove(at);
+                world.end(task, fails);
+            }
+            Op::Release { which } if !world.leased.is_empty() => {
+                let at = which % world.leased.len();
+                let lease = world.leased.swap_remove(at);
+                world.catalogue.release(lease.block);
+            }
+            Op::Forget { file } => drop(world.catalogue.forget(&path(file))),
+            Op::Pass { nanos } => world.now += nanos,
+            _ => {}
+        }
+        world.settle();
+    }
+    for lease in std::mem::take(&mut world.leased) {
+        world.catalogue.release(lease.block);
+    }
+    let mut flights = 0;
+    while let Some(task) = world.flights.pop() {
+        flights += 1;
+        assert!(flights < 10_000, "flights beget flights without end");
+        world.end(task, false);
+        for lease in std::mem::take(&mut world.leased) {
+            world.catalogue.release(lease.block);
+        }
+        world.settle();
+    }
+    assert!(
+        world.asked.is_empty() && world.catalogue.waiting.is_empty(),
+        "reads without an answer: {:?}",
+        world.asked
+    );
+    world.catalogue.forget("");
+    assert_eq!(world.catalogue.extents.free_bytes(), ARENA, "bytes that nothing holds are not free");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #[test]
+    fn every_read_is_answered_once_with_one_version_and_no_leased_byte_is_reused(
+        mode in 0u8..3,
+        ops in prop::collection::vec(op(), 0..250),
+    ) {
+        run([Freshness::Immutable, Freshness::Ttl(100), Freshness::Always][mode as usize], ops);
+    }
+}
+
+fn read(request: u64, path: &str) -> Read {
+    let (client, item, wants, offset, length) = (1, 0, Wants::Bytes, 0, u64::MAX);
+    Read { client, request, item, wants, path: path.into(), offset, length, expected: None }
+}
+
+fn answers(catalogue: &mut Catalogue) -> Vec<u64> {
+    let done = std::mem::take(&mut catalogue.done);
+    done.into_iter().map(|done| done.request).collect()
+}
+
+fn start(catalogue: &mut Catalogue, path: &str, epoch: u64, number: u64, length: u64) {
+    let Room::Found(extent) = catalogue.allocate(length) else { panic!("no room") };
+    catalogue.checked(&path.into(), epoch, Ok((Meta { version: version(number), length }, Some(extent))), 5);
+}
+
+#[test]
+fn readers_of_a_cold_file_share_one_flight() {
+    let mut catalogue = catalogue(Freshness::Immutable);
+    (0..16).for_each(|request| catalogue.begin(read(request, "a"), 1));
+    assert_eq!(catalogue.tasks, [Task::Start { path: "a".into(), epoch: 0, first: true }]);
+    start(&mut catalogue, "a", 0, 1, 1000);
+    assert_eq!(answers(&mut catalogue), (0..16).collect::<Vec<_>>());
+    catalogue.begin(read(99, "a"), 6);
+    assert_eq!((answers(&mut catalogue), catalogue.tasks.len(), catalogue.counts.hits), (vec![99], 1, 17));
+}
+
+#[test]
+fn with_always_readers_that_come_during_a_check_share_the_next_one() {
+    let mut catalogue = catalogue(Freshness::Always);
+    (0..3).for_each(|request| catalogue.begin(read(request, "a"), 1 + request));
+    start(&mut catalogue, "a", 0, 1, 1000);
+    assert_eq!(
+        answers(&mut catalogue),
+        [0],
+        "the flight may have begun before a change that the others know of"
+    );
+    assert_eq!(catalogue.tasks[1..], [Task::Head { path: "a".into(), epoch: 0 }]);
+    catalogue.checked(&"a".into(), 0, Ok((Meta { version: version(1), length: 1000 }, None)), 9);
+    assert_eq!((answers(&mut catalogue), catalogue.tasks.len()), (vec![1, 2], 2));
+}
+
+#[test]
+fn a_flight_that_began_before_a_write_is_made_again() {
+    let mut catalogue = catalogue(Freshness::Immutable);
+    catalogue.begin(read(1, "a"), 1);
+    catalogue.written(&"a".into(), 2);
+    start(&mut catalogue, "a", 0, 1, 1000);
+    assert_eq!(answers(&mut catalogue), [0u64; 0]);
+    assert_eq!(catalogue.tasks[1..], [Task::Start { path: "a".into(), epoch: 1, first: true }]);
+    start(&mut catalogue, "a", 1, 2, 1000);
+    assert_eq!(answers(&mut catalogue), [1]);
+}
+
+#[test]
+fn in_an_outage_a_file_past_its_time_is_served_and_checked_again_a_second_later() {
+    const TTL: Nanos = 10_000_000_000;
+    let mut catalogue = catalogue(Freshness::Ttl(TTL));
+    catalogue.begin(read(1, "a"), 1);
+    start(&mut catalogue, "a", 0, 1, 1000);
+    catalogue.begin(read(2, "a"), 1 + TTL);
+    let down = || Err(Fault::Unavailable("down".into()));
+    catalogue.checked(&"a".into(), 0, down(), 2 + TTL);
+    assert_eq!((answers(&mut catalogue), catalogue.counts.served_in_outage), (vec![1, 2], 1));
+    catalogue.begin(read(3, "a"), 3 + TTL);
+    assert_eq!((answers(&mut catalogue), catalogue.tasks.len()), (vec![3], 2));
+    catalogue.begin(read(4, "a"), 2 + TTL + 1_000_000_000);
+    assert_eq!((answers(&mut catalogue), catalogue.tasks.len()), (Vec::<u64>::new(), 3));
+}

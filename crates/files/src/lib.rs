@@ -1,0 +1,34 @@
+//! `terrace files`: a file cache over an object store, for the processes of one machine.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | `run` | starting and stopping the daemon |
+//! | `session` | clients: sockets, requests, leases |
+//! | `read` | the workers that carry out what the catalogue decides |
+//! | `write` | a file that is written |
+//! | `catalogue` | what is cached, in which version, and who waits for it: pure |
+//! | `memory` | the arena that clients map, and which bytes of it are free |
+//! | `flash` | the cache of blocks on local flash |
+//! | `stores` | the object store, with its limits |
+//! | `wire` | the protocol, for both ends |
+//! | `unix` | sockets, and descriptors passed through them |
+//! | `client` | the client for Rust |
+//! | `config` | settings, and how memory is divided |
+//!
+//! A read: `session::serve` decodes it; `catalogue::Catalogue::begin` leases what is in memory, or asks for a flight; `read::fetch` makes it,
+//! from flash or the store, into the arena; `catalogue` answers all that waited; `session` sends the leases.
+
+#![deny(clippy::disallowed_methods)]
+
+pub mod catalogue;
+pub mod client;
+pub mod config;
+pub mod flash;
+pub mod memory;
+pub mod read;
+pub mod run;
+pub mod session;
+pub mod stores;
+mod unix;
+pub mod wire;
+pub mod write;

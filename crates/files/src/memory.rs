@@ -1,0 +1,6 @@
+//! The memory that clients map: which bytes of it are free, and the mapping itself.
+//!
+//! Not here: whose bytes they are, and which are evicted (see `catalogue`).
+
+pub mod arena;
+pub mod extents;

@@ -1,0 +1,209 @@
+//! The cache at work: the catalogue's decisions carried out by a pool of workers, which wait for flash and the store.
+//!
+//! A worker takes a flight from the queue, finds the bytes on flash or gets them from the store, puts them into the arena and tells the
+//! catalogue, which answers the reads that waited. Bytes are copied without a lock.
+//!
+//! Limits. Workers are as many as requests to the store may be in flight. The bodies of answers, which the HTTP library keeps outside of
+//! the arena, are counted by [`Bodies`]: a request waits until there is room for its answer. A block that finds no room in the arena, as all
+//! of it is under lease, waits [`ROOM_WAIT`] and then fails.
+//!
+//! Locks: `catalogue`, for memory work only; then `queue` or `answers`. No I/O under any.
+
+pub mod bodies;
+mod fetch;
+
+use crate::catalogue::{Catalogue, Done, Read, Task};
+use crate::flash::Flash;
+use crate::memory::arena::Arena;
+use crate::stores::Store;
+use bodies::Bodies;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use terrace_io::World;
+use terrace_io::clock::Nanos;
+use terrace_io::sched::{Event, Step, Worker, WorkerHandle};
+
+/// How long a block waits for leases to end, in nanoseconds.
+const ROOM_WAIT: Nanos = 5_000_000_000;
+
+/// Something for a worker to do.
+pub enum Work {
+    Flight(Task),
+    /// A request that only the store can answer.
+    Job(Box<dyn FnOnce(&Files) + Send>),
+}
+
+/// What workers have for the event loop.
+#[derive(Default)]
+pub struct Answers {
+    pub done: Vec<Done>,
+    /// Whole frames, for a client's request.
+    pub replies: Vec<Reply>,
+}
+
+pub struct Reply {
+    pub client: u64,
+    pub request: u64,
+    pub outcome: Outcome,
+}
+
+pub enum Outcome {
+    /// Frames that answer the request.
+    Frames(Vec<u8>),
+    /// A step of a file that is being written.
+    Written(crate::write::Step),
+}
+
+pub struct Files {
+    pub world: World,
+    pub store: Arc<Store>,
+    pub flash: Option<Flash>,
+    pub arena: Arc<Arena>,
+    catalogue: Mutex<Catalogue>,
+    queue: Mutex<VecDeque<Work>>,
+    wake: Arc<Event>,
+    /// Notified when bytes of the arena were freed.
+    room: Event,
+    pub bodies: Bodies,
+    answers: Mutex<Answers>,
+    /// Wakes the event loop.
+    notify: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    is_stopping: AtomicBool,
+}
+
+impl Files {
+    pub fn new(
+        world: World,
+        store: Arc<Store>,
+        flash: Option<Flash>,
+        arena: Arc<Arena>,
+        catalogue: Catalogue,
+        body_bytes: u64,
+    ) -> Files {
+        Files {
+            bodies: Bodies::new(world.clone(), body_bytes),
+            world,
+            store,
+            flash,
+            arena,
+            catalogue: Mutex::new(catalogue),
+            queue: Mutex::default(),
+            wake: Arc::new(Event::new()),
+            room: Event::new(),
+            answers: Mutex::default(),
+            notify: OnceLock::new(),
+            is_stopping: AtomicBool::new(false),
+        }
+    }
+
+    /// Called once, before there are answers.
+    pub fn on_answer(&self, notify: Box<dyn Fn() + Send + Sync>) {
+        let _ = self.notify.set(notify);
+    }
+
+    /// Starts `count` workers, or as many as the system has threads for, at least one.
+    pub fn spawn(self: &Arc<Files>, count: usize) -> std::io::Result<Vec<Box<dyn WorkerHandle>>> {
+        let mut workers = Vec::new();
+        for _ in 0..count {
+            match self.world.sched.try_spawn(Box::new(Fetcher(self.clone()))) {
+                Ok(worker) => workers.push(worker),
+                Err(error) if workers.is_empty() => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(workers)
+    }
+
+    /// Work on the catalogue; the flights that it asks for are made, and the answers that it gives are returned.
+    pub fn with<T>(&self, work: impl FnOnce(&mut Catalogue, Nanos) -> T) -> (T, Vec<Done>) {
+        let now = self.world.clock.now();
+        let (result, tasks, done, freed) = {
+            let mut catalogue = self.catalogue.lock();
+            let result = work(&mut catalogue, now);
+            let (tasks, done) = (std::mem::take(&mut catalogue.tasks), std::mem::take(&mut catalogue.done));
+            (result, tasks, done, std::mem::take(&mut catalogue.freed))
+        };
+        if freed {
+            self.room.notify();
+        }
+        if !tasks.is_empty() {
+            let count = tasks.len();
+            self.queue.lock().extend(tasks.into_iter().map(Work::Flight));
+            (0..count).for_each(|_| self.wake.notify_one());
+        }
+        (result, done)
+    }
+
+    /// As `with`, for a worker: the event loop delivers the answers.
+    pub fn tell<T>(&self, work: impl FnOnce(&mut Catalogue, Nanos) -> T) -> T {
+        let (result, done) = self.with(work);
+        if !done.is_empty() {
+            self.answers.lock().done.extend(done);
+            self.notify_loop();
+        }
+        result
+    }
+
+    pub fn begin(&self, reads: impl IntoIterator<Item = Read>) -> Vec<Done> {
+        self.with(|catalogue, now| reads.into_iter().for_each(|read| catalogue.begin(read, now))).1
+    }
+
+    /// Has a worker do it.
+    pub fn submit(&self, job: Box<dyn FnOnce(&Files) + Send>) {
+        self.queue.lock().push_back(Work::Job(job));
+        self.wake.notify_one();
+    }
+
+    pub fn reply(&self, reply: Reply) {
+        self.answers.lock().replies.push(reply);
+        self.notify_loop();
+    }
+
+    pub fn take_answers(&self) -> Answers {
+        std::mem::take(&mut self.answers.lock())
+    }
+
+    fn notify_loop(&self) {
+        if let Some(notify) = self.notify.get() {
+            notify();
+        }
+    }
+
+    pub fn queued(&self) -> usize {
+        self.queue.lock().len()
+    }
+
+    /// Waits for room fail at once from now on.
+    pub fn stop(&self) {
+        self.is_stopping.store(true, Ordering::SeqCst);
+        self.room.notify();
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::SeqCst)
+    }
+}
+
+struct Fetcher(Arc<Files>);
+
+impl Worker for Fetcher {
+    fn name(&self) -> &'static str {
+        "files-fetch"
+    }
+
+    fn step(&mut self) -> Step {
+        let work = self.0.queue.lock().pop_front();
+        match work {
+            None => return Step::Idle,
+            Some(Work::Flight(task)) => self.0.fly(task),
+            Some(Work::Job(job)) => job(&self.0),
+        }
+        Step::Worked
+    }
+
+    fn wake_event(&self) -> Arc<Event> {
+        self.0.wake.clone()
+    }
+}

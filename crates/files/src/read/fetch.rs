@@ -1,0 +1,159 @@
+//! One flight: where the bytes come from. Flash first, then the store.
+//!
+//! A file that nothing is known of is asked for by one GET of its first [`START_BYTES`], which tells its length and version as well: a
+//! small file takes one request. If flash seems to have it, a HEAD is asked first, as its answer may save the GET.
+
+use super::{Files, ROOM_WAIT};
+use crate::catalogue::{BLOCK_BYTES, Fault, Meta, Room, Task, block_len};
+use crate::memory::arena::Loading;
+use crate::memory::extents::Extent;
+
+/// Files up to this length are fetched whole by their first request.
+const START_BYTES: u64 = 1 << 20;
+/// Times that a file is fetched again because it changed between two requests for its first block.
+const CHANGES_MAX: u32 = 3;
+
+enum Filled {
+    Whole(Extent),
+    InPart,
+}
+
+fn whole(filled: Filled) -> Result<Extent, Fault> {
+    match filled {
+        Filled::Whole(extent) => Ok(extent),
+        Filled::InPart => Err(Fault::Changed),
+    }
+}
+
+impl Files {
+    pub(super) fn fly(&self, task: Task) {
+        match task {
+            Task::Head { path, epoch } => {
+                let result = self.store.head(&path).map(|meta| (meta, None));
+                self.tell(|catalogue, now| catalogue.checked(&path, epoch, result, now));
+            }
+            Task::Start { path, epoch, first } => {
+                let result = self.start(&path, first);
+                self.tell(|catalogue, now| catalogue.checked(&path, epoch, result, now));
+            }
+            Task::Block { path, version, index, len, flight } => {
+                let result = self.block(&path, &version, index, len);
+                self.tell(|catalogue, now| catalogue.loaded(&path, flight, result, now));
+            }
+        }
+    }
+
+    /// What is said of the file, and its first block if it is wanted or the whole file.
+    fn start(&self, path: &str, first: bool) -> Result<(Meta, Option<Extent>), Fault> {
+        let mut changes = 0;
+        loop {
+            let result = match self.flash.as_ref().is_some_and(|flash| flash.seems_to_have(path)) {
+                true => self.start_by_head(path, first),
+                false => self.start_by_get(path, first),
+            };
+            match result {
+                Err(Fault::Changed) if changes < CHANGES_MAX => changes += 1,
+                result => return result,
+            }
+        }
+    }
+
+    fn start_by_head(&self, path: &str, first: bool) -> Result<(Meta, Option<Extent>), Fault> {
+        let meta = self.store.head(path)?;
+        let len = block_len(meta.length, 0);
+        if len == 0 || !first && meta.length > BLOCK_BYTES {
+            return Ok((meta, None));
+        }
+        let extent = self.block(path, &meta.version, 0, len)?;
+        Ok((meta, Some(extent)))
+    }
+
+    fn start_by_get(&self, path: &str, first: bool) -> Result<(Meta, Option<Extent>), Fault> {
+        let room = self.bodies.take(START_BYTES);
+        let (meta, bytes) = self.store.start(path, START_BYTES)?;
+        let len = block_len(meta.length, 0);
+        if len == 0 || !first && meta.length > BLOCK_BYTES {
+            return Ok((meta, None));
+        }
+        let begun = bytes.len();
+        let filled = self.fill(len, |place| {
+            let (start, rest) = place.split_at_mut(begun);
+            start.copy_from_slice(&bytes);
+            drop((bytes, room));
+            // Not waited for, as this has room in the arena, for which others wait that have room for bodies.
+            if !rest.is_empty() && !self.bodies.try_take(rest.len() as u64) {
+                return Ok(false);
+            }
+            let result = match rest.is_empty() {
+                true => return Ok(true),
+                false => self.store.range(path, &meta.version, begun as u64, rest),
+            };
+            self.bodies.give_back(rest.len() as u64);
+            result.map(|()| true)
+        });
+        let extent = match filled? {
+            Filled::Whole(extent) => extent,
+            Filled::InPart => self.block(path, &meta.version, 0, len)?,
+        };
+        Ok((meta, Some(extent)))
+    }
+
+    fn block(&self, path: &str, version: &str, index: u32, len: u64) -> Result<Extent, Fault> {
+        if let Some(flash) = &self.flash
+            && let Some(value) = flash.find(path, index, version)
+            && value.len() as u64 == len
+        {
+            let filled = self.fill(len, |place| {
+                place.copy_from_slice(&value);
+                Ok(true)
+            });
+            return whole(filled?);
+        }
+        let _room = self.bodies.take(len);
+        let filled = self.fill(len, |place| {
+            self.store.range(path, version, u64::from(index) * BLOCK_BYTES, place).map(|()| true)
+        });
+        whole(filled?)
+    }
+
+    /// Allocates `len` bytes and fills them. `fill` returns false if it could not do all of it and they are to be freed.
+    fn fill(&self, len: u64, fill: impl FnOnce(&mut [u8]) -> Result<bool, Fault>) -> Result<Filled, Fault> {
+        let mut loading = self.allocate(len)?;
+        let result = fill(loading.bytes_mut());
+        let extent = loading.loaded();
+        if matches!(result, Ok(true)) {
+            return Ok(Filled::Whole(extent));
+        }
+        self.tell(|catalogue, _| catalogue.give_back(extent));
+        result.map(|_| Filled::InPart)
+    }
+
+    /// Evicts what it takes, down to flash.
+    fn allocate(&self, len: u64) -> Result<Loading, Fault> {
+        let began = self.world.clock.now();
+        loop {
+            let seen = self.room.ticket();
+            match self.tell(|catalogue, _| catalogue.allocate(len)) {
+                Room::Found(extent) => return Ok(self.arena.loading(extent)),
+                Room::Evicted(victims) => {
+                    for victim in victims {
+                        if let Some(flash) = &self.flash {
+                            flash.evicted(&victim, self.arena.bytes(victim.extent));
+                        }
+                        self.tell(|catalogue, _| catalogue.give_back(victim.extent));
+                    }
+                }
+                Room::Full => {
+                    let waited = self.world.clock.now().saturating_sub(began);
+                    if waited >= ROOM_WAIT || self.is_stopping() {
+                        let cause = format!(
+                            "no room for {len} bytes: all of the memory is under lease or being filled"
+                        );
+                        return Err(Fault::Busy(cause));
+                    }
+                    self.world.sched.wait(&self.room, seen, Some(ROOM_WAIT - waited));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Starting the daemon, and stopping it.
+
+use crate::catalogue::{Catalogue, Settings};
+use crate::config::Config;
+use crate::flash::Flash;
+use crate::memory::arena::Arena;
+use crate::read::Files;
+use crate::session::EventLoop;
+use crate::stores::{self, Store};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use terrace_io::World;
+use terrace_io::clock::Nanos;
+use terrace_io::sched::{Event, WorkerHandle};
+use terrace_io::store::ObjectStore;
+
+/// At the end, blocks in memory are copied to flash for at most this long, in nanoseconds.
+const SAVE_TIME: Nanos = 10_000_000_000;
+/// Bytes of flash's queue above which the copying waits.
+const QUEUE_BYTES: u64 = 32 << 20;
+/// How long it waits each time, in nanoseconds.
+const QUEUE_WAIT: Nanos = 2_000_000;
+
+static STOP: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn on_signal(_: libc::c_int) {
+    STOP.store(true, Ordering::SeqCst);
+}
+
+/// A flag that SIGINT and SIGTERM set.
+pub fn stop_on_signals() -> &'static AtomicBool {
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        // SAFETY: the handler only stores to an atomic, which a signal may do at any moment.
+        unsafe { libc::signal(signal, on_signal as *const () as libc::sighandler_t) };
+    }
+    &STOP
+}
+
+/// A daemon that listens and is not running yet.
+pub struct Daemon {
+    pub files: Arc<Files>,
+    event_loop: EventLoop,
+    workers: Vec<Box<dyn WorkerHandle>>,
+    pub socket: PathBuf,
+}
+
+/// Opens the store that the configuration names.
+pub fn open_store(config: &Config) -> Result<Arc<dyn ObjectStore>, String> {
+    let mut settings = terrace_io::object::Settings::new(&config.store);
+    settings.endpoint = config.endpoint.clone();
+    stores::patience(&mut settings, config.requests);
+    terrace_io::object::open(&settings).map_err(|error| error.to_string())
+}
+
+impl Daemon {
+    /// Takes the socket, the memory and the flash, and starts the workers. Asks the store nothing.
+    pub fn start(world: World, config: &Config, store: Arc<dyn ObjectStore>) -> Result<Daemon, String> {
+        let shares = config.shares()?;
+        let arena =
+            Arena::new(shares.arena).map_err(|error| format!("{} bytes of memory: {error}", shares.arena))?;
+        let store = Arc::new(Store::new(store, world.clone(), config.requests_per_second)?);
+        let flash = match &config.flash {
+            Some((directory, bytes)) => Some(Flash::open(directory, *bytes, &store.name())?),
+            None => None,
+        };
+        let catalogue = Catalogue::new(Settings {
+            freshness: config.freshness,
+            arena_bytes: shares.arena,
+            files_max: shares.files,
+            waiting_max: shares.files,
+            read_bytes_max: (shares.arena / 4).max(crate::catalogue::BLOCK_BYTES),
+        });
+        let files = Files::new(world, store, flash, Arc::new(arena), catalogue, shares.bodies);
+        let files = Arc::new(files);
+        let event_loop = EventLoop::new(files.clone(), &config.socket, config.clients)
+            .map_err(|error| format!("{}: {error}", config.socket.display()))?;
+        let workers =
+            files.spawn(config.requests.max(1)).map_err(|error| format!("no thread can be had: {error}"))?;
+        Ok(Daemon { files, event_loop, workers, socket: config.socket.clone() })
+    }
+
+    /// Serves clients until `stop` is set, then keeps what is in memory on flash.
+    pub fn run(self, stop: &AtomicBool) -> Result<(), String> {
+        let Daemon { files, event_loop, workers, .. } = self;
+        let result = event_loop.run(stop);
+        files.stop();
+        workers.iter().for_each(|worker| worker.ask_to_stop());
+        drop(workers);
+        save(&files);
+        result.map_err(|error| error.to_string())
+    }
+}
+
+/// Copies blocks to flash, which admits them as it does when they are evicted.
+fn save(files: &Files) {
+    let Some(flash) = &files.flash else { return };
+    let began = files.world.clock.now();
+    let never = Event::new();
+    for victim in files.tell(|catalogue, _| catalogue.all_idle()) {
+        while flash.status().queue_bytes > QUEUE_BYTES {
+            if files.world.clock.now().saturating_sub(began) > SAVE_TIME {
+                return;
+            }
+            files.world.sched.wait(&never, never.ticket(), Some(QUEUE_WAIT));
+        }
+        flash.evicted(&victim, files.arena.bytes(victim.extent));
+    }
+}
