@@ -49,7 +49,7 @@ kv() { "$CACHE/venv/bin/python" -m pytest -q --ignore "$ROOT/tests/kv/clients" "
 early() { cargo test --workspace --test '[!m-z]*'; }
 late() { cargo test --workspace --test '[m-z]*'; }
 # Compiles the crates once more, without the features of tests: while the last SQL tests run, after all other builds.
-module() { "$ROOT/scripts/python-module.sh"; }
+module() { TERRACE=$TARGET/debug/terrace "$ROOT/scripts/python-module.sh"; }
 within() { cargo test --workspace --lib --bins && cargo test --workspace --doc; }
 
 say "Building the tests, and the handler beside them"
