@@ -107,6 +107,25 @@ fn knee_filling_holds_95_hundredths_through_congestion_and_recovers_within_a_sec
     }
 }
 
+fn devices_that_share_a_processor_do_not_cost_throughput() {
+    for (coupling, depth) in [(0.05, 16), (0.2, 4), (0.2, 16)] {
+        let coupled = |length| Scene { coupling, ..scene("cloud", 16 << 10, depth, 4, length) };
+        let alone = oracle::rate(&coupled(400 * MILLI), Policy::CacheOnly);
+        let shared = oracle::rate(&coupled(400 * MILLI), Policy::Static(0.8));
+        let found = rate(&play(&coupled(5 * SECOND), Policy::Knee), 3000, 5000);
+        assert!(
+            found >= 0.97 * alone,
+            "coupling {coupling}, depth {depth}: {found:.0}, and {alone:.0} alone"
+        );
+        assert!(shared < alone, "a static share would cost throughput: {shared:.0} against {alone:.0}");
+    }
+}
+
+#[test]
+fn a_backend_that_costs_the_cache_more_than_it_adds_is_closed() {
+    devices_that_share_a_processor_do_not_cost_throughput();
+}
+
 /// A dip in demand to one request, then the demand from before.
 fn after_a_dip(policy: Policy) -> (f64, f64) {
     let demand = [(0, 64), (1500, 1), (3500, 64)]
@@ -276,6 +295,7 @@ fn finds(bug: &Switch, test: fn()) {
 #[test]
 #[ignore = "plants bugs: run with -- --ignored planted"]
 fn planted_bugs_of_the_split_are_found() {
+    finds(&planted::BACKEND_NEVER_CLOSED, devices_that_share_a_processor_do_not_cost_throughput);
     finds(&planted::IDLE_NOT_PROBED, an_idle_backend_is_measured);
     finds(&planted::HANG_NOT_SUSPECTED, hangs_are_hedged);
     finds(&planted::DIP_TAKEN_FOR_CONGESTION, a_dip_keeps_the_limit);

@@ -50,7 +50,7 @@ impl Random {
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((z ^ (z >> 31)) >> 32) * bound >> 32
+        (((z ^ (z >> 31)) >> 32) * bound) >> 32
     }
 }
 

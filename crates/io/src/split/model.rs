@@ -32,6 +32,8 @@ pub struct Scene {
     pub named: Vec<Device>,
     pub block: u32,
     pub threads: u32,
+    /// The first device takes longer by this part for each request that is in flight elsewhere: they share a processor.
+    pub coupling: f64,
     /// In the order of their moments; the first is at 0.
     pub demand: Vec<Demand>,
     pub length: Nanos,
@@ -44,7 +46,17 @@ impl Scene {
     /// `outstanding` requests for `length`.
     pub fn steady(devices: Vec<Model>, block: u32, threads: u32, outstanding: u32, length: Nanos) -> Scene {
         let demand = vec![Demand { from: 0, outstanding }];
-        Scene { devices, named: Vec::new(), block, threads, demand, length, bucket: 100 * MILLI, seed: 1 }
+        Scene {
+            devices,
+            named: Vec::new(),
+            block,
+            threads,
+            coupling: 0.0,
+            demand,
+            length,
+            bucket: 100 * MILLI,
+            seed: 1,
+        }
     }
 }
 
@@ -163,7 +175,7 @@ impl World<'_> {
         pending.attempts.clear();
         let route = self.router.route(self.lane % self.scene.threads.max(1) as usize, &self.all(), now);
         if let Some(shadow) = route.shadow {
-            let (end, answer) = self.queues[shadow].serve(now);
+            let (end, answer) = self.queues[shadow].serve(now, 1.0);
             if let Some(end) = end {
                 let answered = answer == Answer::Done;
                 self.at(end, Event::Probed { device: shadow as u32, answered });
@@ -173,7 +185,9 @@ impl World<'_> {
     }
 
     fn attempt(&mut self, request: u32, device: usize, hedge_after: Nanos, now: Nanos) {
-        let (end, answer) = self.queues[device].serve(now);
+        let elsewhere: u32 = (1..self.queues.len()).map(|device| self.router.in_flight(device)).sum();
+        let slower = if device == 0 { 1.0 + self.scene.coupling * f64::from(elsewhere) } else { 1.0 };
+        let (end, answer) = self.queues[device].serve(now, slower);
         let pending = &mut self.requests[request as usize];
         let attempt = pending.attempts.len() as u32;
         pending.attempts.push(Attempt { device, started: now, answer });

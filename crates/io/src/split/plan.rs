@@ -55,7 +55,7 @@ pub fn choose(plan: &Plan, usable: Mask, counts: &PerDevice<u32>, lane: u64) -> 
             z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
             z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
             let total: u64 = members(usable).map(|device| u64::from(weights[device])).sum();
-            let mut at = ((z ^ (z >> 31)) >> 32) * total >> 32;
+            let mut at = (((z ^ (z >> 31)) >> 32) * total) >> 32;
             for device in members(usable) {
                 let weight = u64::from(weights[device]);
                 if at < weight {

@@ -44,3 +44,5 @@ pub static IDLE_NOT_PROBED: Switch = Switch::new();
 pub static DIP_TAKEN_FOR_CONGESTION: Switch = Switch::new();
 /// A device that hangs keeps its share of the requests.
 pub static HANG_NOT_SUSPECTED: Switch = Switch::new();
+/// A device keeps its requests although the others deliver more without it.
+pub static BACKEND_NEVER_CLOSED: Switch = Switch::new();

@@ -84,11 +84,11 @@ impl Queue {
         ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// A request that arrives now. When it ends, and how; no time: never.
-    pub fn serve(&mut self, now: Nanos) -> (Option<Nanos>, Answer) {
+    /// A request that arrives now, and takes `slower` times as long in service. When it ends, and how; no time: never.
+    pub fn serve(&mut self, now: Nanos, slower: f64) -> (Option<Nanos>, Answer) {
         let (jitter, quantile) = (1.0 + self.model.jitter * (2.0 * self.draw() - 1.0), self.draw());
         let (mut slower, mut farther, mut answer, mut held) =
-            (1.0, self.model.spread.at(quantile), Answer::Done, now);
+            (slower, self.model.spread.at(quantile), Answer::Done, now);
         for episode in self.model.episodes.iter().filter(|e| e.from <= now && now < e.to) {
             match episode.what {
                 Trouble::Slower(by) => slower *= by,

@@ -14,6 +14,11 @@
 //!   are worth here and on the next device, and keeps the better limit. Only limits up to [`TUNED_MAX`] are tuned so: beyond, less is
 //!   at stake than can be measured. A tuned limit that is far from the followed one is dropped.
 //!
+//! * *Closing*: devices may cost each other throughput, by a processor or a bus that they share. So now and then a device that is not the
+//!   nearest gets nothing for a few periods, and the throughput of all devices is compared. If two trials in a row lose nothing, it is
+//!   closed: only probes go there, and now and then a trial opens it again. This is what keeps the whole from falling below the
+//!   nearest device alone.
+//!
 //! As long as trials find something new, the next comes soon ([`GAP_MIN`]); otherwise the pauses grow up to [`GAP_MAX`].
 //!
 //! A device *collapses* if it delivers less when it is overfull, as persistent memory does under many threads. Then it gets no more
@@ -54,6 +59,12 @@ const COLLAPSED: f64 = 0.92;
 /// After this time a collapsing device may be overfilled again, to see.
 const COLLAPSE_REMEMBERED: u64 = 20_000 * MILLI;
 const LIMIT_MAX: f64 = 1e6;
+/// A device is worth its requests if it adds this part to the throughput of all.
+const WORTH: f64 = 0.003;
+/// How long the throughput of all is measured in a trial.
+const CLOSED_FOR: u64 = 40 * MILLI;
+/// The first trial of this kind; earlier, limits are not found yet.
+const CLOSING_FIRST: u64 = 500 * MILLI;
 
 #[derive(Clone, Copy, Default)]
 struct Estimate {
@@ -77,6 +88,12 @@ struct Estimate {
     trials: u32,
     /// The next step is upward.
     upward: bool,
+    /// Requests go to the other devices: it added nothing.
+    closed: bool,
+    /// The last trial said that it should be the other way round.
+    in_doubt: bool,
+    next_closing: u64,
+    closing_gap: u64,
     /// To how many requests the next drain goes, if that is less than half of the limit; 0: unknown.
     depth: f64,
 }
@@ -85,6 +102,8 @@ struct Estimate {
 enum Kind {
     Drain,
     Step,
+    /// An open device is closed, or a closed one is opened.
+    Closing,
 }
 
 /// A device is given another limit than its own for a while.
@@ -97,12 +116,30 @@ struct Trial {
     limit: f64,
     /// Requests that were in flight before have ended.
     is_settled: bool,
+    /// Requests of all devices that ended since then, and the time.
+    finished: u64,
+    elapsed: u64,
+}
+
+/// A closing that was tried, until the throughput in the usual state is known again: demand may have changed meanwhile.
+struct Judged {
+    device: usize,
+    /// Requests a second of all devices in the trial, and before it.
+    found: f64,
+    before: f64,
+    finished: u64,
+    elapsed: u64,
+    /// The first period after the trial has passed.
+    begun: bool,
 }
 
 pub struct Knee {
     devices: usize,
     of: PerDevice<Estimate>,
     trial: Option<Trial>,
+    judged: Option<Judged>,
+    /// Requests a second of all devices between trials; 0: unknown.
+    total: f64,
 }
 
 /// A device's period: requests a second, mean latency, mean requests in flight.
@@ -199,6 +236,19 @@ impl Estimate {
         }
     }
 
+    /// A trial of the other state took effect: `total` requests a second of all devices, and `usual` in the present state.
+    fn learn_closing(&mut self, total: f64, usual: f64, now: u64) {
+        let should_turn = match self.closed {
+            false => total >= (1.0 - WORTH) * usual,
+            true => total > (1.0 + WORTH) * usual,
+        };
+        let turns = should_turn && self.in_doubt && !planted::BACKEND_NEVER_CLOSED.on();
+        self.in_doubt = should_turn && !turns;
+        self.closed ^= turns;
+        self.closing_gap = if should_turn { GAP_MIN } else { (self.closing_gap * 2).min(GAP_MAX) };
+        self.next_closing = now + self.closing_gap;
+    }
+
     fn try_soon(&mut self, now: u64) {
         self.gap = GAP_MIN;
         self.next_trial = self.next_trial.min(now + GAP_MIN);
@@ -274,16 +324,40 @@ impl Estimate {
 
 impl Knee {
     pub fn new(start: &Start) -> Knee {
-        let first = Estimate { limit: 4.0, gap: GAP_MIN, ..Estimate::default() };
-        Knee { devices: start.devices, of: [first; DEVICES_MAX], trial: None }
+        let first = Estimate {
+            limit: 4.0,
+            gap: GAP_MIN,
+            closing_gap: GAP_MIN,
+            next_closing: CLOSING_FIRST,
+            ..Estimate::default()
+        };
+        Knee { devices: start.devices, of: [first; DEVICES_MAX], trial: None, judged: None, total: 0.0 }
     }
 
     fn step_trial(&mut self, sample: &Sample) {
         let Some(trial) = &mut self.trial else { return };
         let (device, now) = (trial.device, sample.now);
         if now - trial.since > TRIAL_MAX || sample.usable & 1 << device == 0 {
-            self.of[device].next_trial = now + self.of[device].gap;
+            let of = &mut self.of[device];
+            (of.next_trial, of.next_closing) = (now + of.gap, now + of.closing_gap);
             self.trial = None;
+            return;
+        }
+        if trial.kind == Kind::Closing {
+            if !trial.is_settled {
+                let is_empty = sample.in_flight[device] == 0;
+                trial.is_settled = self.of[device].closed || is_empty;
+                return;
+            }
+            trial.finished += sample.devices.iter().map(|device| device.finished).sum::<u64>();
+            trial.elapsed += sample.elapsed;
+            if trial.elapsed >= CLOSED_FOR && trial.finished >= ENOUGH_TRIED {
+                let found = trial.finished as f64 * 1e9 / trial.elapsed as f64;
+                (self.of[device].sum, self.of[device].elapsed) = Default::default();
+                self.judged =
+                    Some(Judged { device, found, before: self.total, finished: 0, elapsed: 0, begun: false });
+                (self.trial, self.total) = (None, 0.0);
+            }
             return;
         }
         if !trial.is_settled {
@@ -297,6 +371,7 @@ impl Knee {
         if let Some(seen) = seen {
             let (kind, kept, limit) = (trial.kind, trial.kept, trial.limit);
             match kind {
+                Kind::Closing => {}
                 Kind::Drain => self.of[device].learn_drained(seen, limit, now),
                 Kind::Step => {
                     let elsewhere = self.elsewhere(device, sample);
@@ -304,6 +379,23 @@ impl Knee {
                 }
             }
             self.trial = None;
+        }
+    }
+
+    /// Measures the usual state after a closing, and decides.
+    fn step_judged(&mut self, sample: &Sample) {
+        let Some(judged) = &mut self.judged else { return };
+        if !std::mem::replace(&mut judged.begun, true) {
+            return;
+        }
+        judged.finished += sample.devices.iter().map(|device| device.finished).sum::<u64>();
+        judged.elapsed += sample.elapsed;
+        if judged.elapsed >= CLOSED_FOR {
+            let after = judged.finished as f64 * 1e9 / judged.elapsed as f64;
+            let (device, found, before) = (judged.device, judged.found, judged.before);
+            // The usual state is judged by its better measurement, the other one has to beat both.
+            self.of[device].learn_closing(found, before.max(after), sample.now);
+            self.judged = None;
         }
     }
 
@@ -321,7 +413,7 @@ impl Knee {
     }
 
     fn begin_trial(&mut self, sample: &Sample) {
-        if self.trial.is_some() || sample.usable.count_ones() < 2 {
+        if self.trial.is_some() || self.judged.is_some() || sample.usable.count_ones() < 2 {
             return;
         }
         let due = (0..self.devices).find_map(|device| {
@@ -329,10 +421,13 @@ impl Knee {
             // The request that runs the tick has just left its device.
             let busy = f64::from(sample.in_flight[device] + 1);
             let kept = of.effective().floor().min(busy);
+            if of.closed {
+                return None;
+            }
             if sample.usable & 1 << device == 0 || sample.now < of.next_trial || of.floor == 0.0 {
                 return None;
             }
-            let is_drain = of.tuned.is_none() || of.trials % DRAIN_EVERY == 0;
+            let is_drain = of.tuned.is_none() || of.trials.is_multiple_of(DRAIN_EVERY);
             if is_overfull(busy, of.effective()) && of.trials > 0 {
                 // Its limit decides little, and its queue would go elsewhere meanwhile: only the floor is looked at, rarely.
                 let is_due = sample.now >= of.next_trial + GAP_MAX;
@@ -349,9 +444,38 @@ impl Knee {
                 false => Some((device, Kind::Step, kept, kept - step)),
             }
         });
-        if let Some((device, kind, kept, limit)) = due {
-            self.trial = Some(Trial { device, kind, since: sample.now, kept, limit, is_settled: false });
+        if let Some((device, kind, kept, limit)) = due.or_else(|| self.closing_due(sample)) {
+            let since = sample.now;
+            self.trial =
+                Some(Trial { device, kind, since, kept, limit, is_settled: false, finished: 0, elapsed: 0 });
         }
+    }
+
+    /// A device other than the nearest whose closing or opening is to be tried.
+    fn closing_due(&self, sample: &Sample) -> Option<(usize, Kind, f64, f64)> {
+        // As the operator ordered them: what is measured depends on how the devices disturb each other.
+        let nearest = sample.usable.trailing_zeros() as usize;
+        let due = (0..self.devices).find(|device| {
+            let of = &self.of[*device];
+            let is_used = of.closed || sample.in_flight[*device] > 0;
+            let is_known = of.floor > 0.0 && self.total > 0.0;
+            *device != nearest
+                && sample.usable & 1 << device != 0
+                && is_used
+                && is_known
+                && sample.now >= of.next_closing
+        })?;
+        Some((due, Kind::Closing, self.of[due].effective(), 0.0))
+    }
+
+    /// Devices by their latency without a queue; those that were not measured come first, to be measured.
+    fn order(&self) -> PerDevice<u8> {
+        let mut order: PerDevice<u8> = std::array::from_fn(|device| device as u8);
+        let of = |device: &u8| self.of[usize::from(*device)];
+        let floor =
+            |device: &u8| if usize::from(*device) < self.devices { of(device).floor } else { f64::INFINITY };
+        order.sort_by(|a, b| floor(a).total_cmp(&floor(b)));
+        order
     }
 
     fn plan(&self, now: u64) -> Plan {
@@ -363,13 +487,16 @@ impl Knee {
             if of.collapses(now) {
                 costs[device] = costs[device].saturating_mul(1 << 20);
             }
-            if let Some(trial) = self.trial.as_ref().filter(|trial| trial.device == device) {
+            let trial = self.trial.as_ref().filter(|trial| trial.device == device);
+            let closing = trial.is_some_and(|trial| trial.kind == Kind::Closing);
+            if of.closed != closing {
+                (limits[device], costs[device]) = (0, NEVER);
+            }
+            if let Some(trial) = trial.filter(|trial| trial.kind != Kind::Closing) {
                 (limits[device], costs[device]) = ((trial.limit * f64::from(LIMIT_UNIT)) as u32, NEVER);
             }
         }
-        let mut order: PerDevice<u8> = std::array::from_fn(|device| device as u8);
-        order.sort_by(|a, b| self.of[usize::from(*a)].floor.total_cmp(&self.of[usize::from(*b)].floor));
-        Plan::Fill { order, limits, costs }
+        Plan::Fill { order: self.order(), limits, costs }
     }
 }
 
@@ -383,6 +510,11 @@ impl Governor for Knee {
                     self.of[device].learn(seen, sample.now);
                 }
             }
+            if self.trial.is_none() {
+                let total = sample.total_rate();
+                self.total = if self.total == 0.0 { total } else { self.total + 0.2 * (total - self.total) };
+            }
+            self.step_judged(sample);
             self.step_trial(sample);
             self.begin_trial(sample);
         }
