@@ -194,11 +194,11 @@ mod tests {
 
     #[test]
     fn each_window_of_a_batch_has_its_share_exactly() {
-        for (percent, printed) in (0..=100).flat_map(|p| [(p, true), (p, false)]) {
+        for (percent, printed) in (0..=100_u32).flat_map(|p| [(p, true), (p, false)]) {
             let mut next = batched(f64::from(percent) / 100.0, printed);
             for _ in 0..3 {
                 let cache = (0..WINDOW).filter(|_| next() == 0).count();
-                assert_eq!(cache, percent, "printed: {printed}");
+                assert_eq!(cache, percent as usize, "printed: {printed}");
             }
         }
     }
