@@ -445,13 +445,14 @@ impl Config {
     /// that differ from their defaults are added at the end. `users` are the lines of users.
     pub fn rewrite(&self, text: &str, users: &[Vec<u8>]) -> Vec<u8> {
         let mut out = Vec::new();
-        let mut written = vec![false; PARAMETERS.len()];
+        let (mut written, mut is_headed) = (vec![false; PARAMETERS.len()], false);
         let directive = |at: usize| format!("{} {}", PARAMETERS[at].name, quoted(&self.values[at]));
         for line in text.lines() {
             let name = line.split_ascii_whitespace().next().unwrap_or("");
-            if name == "user" || line == REWRITTEN {
+            if name == "user" {
                 continue;
             }
+            is_headed |= line == REWRITTEN;
             match index(name) {
                 Some(at) if written[at] => {}
                 Some(at) => {
@@ -470,7 +471,7 @@ impl Config {
             .filter(|&at| !written[at] && !is_alias(at) && self.values[at] != PARAMETERS[at].default)
             .map(directive)
             .collect();
-        if !added.is_empty() || !users.is_empty() {
+        if !is_headed && (!added.is_empty() || !users.is_empty()) {
             out.extend_from_slice(REWRITTEN.as_bytes());
             out.push(b'\n');
         }

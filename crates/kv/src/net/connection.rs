@@ -17,6 +17,8 @@ pub struct Connection {
     /// The command of the client waits: its next ones are not executed.
     pub is_blocked: bool,
     pub waits_for_writable: bool,
+    /// The last turn in which it was served.
+    pub turn: u64,
     /// Not read from until its output is sent.
     pub is_throttled: bool,
 }
@@ -46,6 +48,7 @@ impl Connection {
             closes: false,
             is_blocked: false,
             waits_for_writable: false,
+            turn: 0,
             is_throttled: false,
         }
     }

@@ -50,6 +50,7 @@ pub struct EventLoop {
     again: Vec<usize>,
     last_tick_ms: u64,
     last_watch_ms: u64,
+    turns: u64,
     /// Where storage leaves its results, if there is a storage tier.
     mailbox: Option<Arc<Mailbox>>,
     /// Settings as the last turn saw them.
@@ -86,6 +87,7 @@ impl EventLoop {
             again: Vec::new(),
             last_tick_ms,
             last_watch_ms: last_tick_ms,
+            turns: 0,
             mailbox,
             limits,
         })
@@ -196,12 +198,12 @@ impl EventLoop {
 
     /// Serves the connections that are ready; false if the server stops.
     fn turn(&mut self, ready: &mut Vec<usize>) -> bool {
-        ready.sort_unstable();
-        ready.dedup();
+        self.turns += 1;
         let mut input_bytes = 0;
         ready.retain(|&token| {
             let Some(Some(connection)) = self.connections.get_mut(token) else { return false };
-            if connection.closes {
+            // Once each, in the order in which they became ready.
+            if connection.closes || std::mem::replace(&mut connection.turn, self.turns) == self.turns {
                 return false;
             }
             if connection.is_blocked && connection.requests.has_next() {

@@ -225,7 +225,9 @@ impl Selector {
         }
         if self.catalogue.commands[of].subcommands > 0 {
             self.allow(self.catalogue.find(name).ok_or(RuleError::Unknown)?, true);
-        } else if !self.first_arguments.iter().any(|(number, known)| *number == of && known == first) {
+        } else if !self.commands[of]
+            && !self.first_arguments.iter().any(|(number, known)| *number == of && known == first)
+        {
             self.first_arguments.push((of, first.to_ascii_lowercase()));
         }
         Ok(())
