@@ -120,19 +120,19 @@ fn serve(options: Files) -> Result<(), String> {
 fn answer(ask: Ask) -> Result<(), terrace_files::client::Error> {
     let connect = |at: &Socket| Client::connect(&at.socket, "");
     match ask {
-        Ask::Status(at) => output::text(&(connect(&at)?.status()? + "\n")),
+        Ask::Status(at) => output::text(&connect(&at)?.status()?),
         Ask::Ls { at, folder, recursive } => {
             for entry in connect(&at)?.list(folder.trim_matches('/'), recursive)? {
                 match entry.is_folder {
-                    true => output::text(&format!("{:>14}  {}/\n", "", entry.path)),
-                    false => output::text(&format!("{:>14}  {}\n", entry.length, entry.path)),
+                    true => output::text(&format!("{:>14}  {}/", "", entry.path)),
+                    false => output::text(&format!("{:>14}  {}", entry.length, entry.path)),
                 }
             }
         }
         Ask::Warm { at, paths } => warm(&connect(&at)?, &paths)?,
         Ask::Evict { at, prefix } => {
             let count = connect(&at)?.evict(&prefix)?;
-            output::text(&format!("{count} files evicted\n"));
+            output::text(&format!("{count} files evicted"));
         }
     }
     Ok(())
@@ -173,6 +173,6 @@ fn warm(client: &Client, paths: &[String]) -> Result<(), terrace_files::client::
             }
         })?;
     }
-    output::text(&format!("{} files, {bytes} bytes; {failed} failures\n", files.len()));
+    output::text(&format!("{} files, {bytes} bytes; {failed} failures", files.len()));
     Ok(())
 }

@@ -16,6 +16,10 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::ptr::NonNull;
 
+/// How long a write waits for room in the daemon, and between two attempts, in nanoseconds.
+const PATIENCE: u64 = 30_000_000_000;
+const PAUSE: u64 = 5_000_000;
+
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
@@ -321,14 +325,22 @@ impl Client {
                 Ok(())
             },
         )?;
+        let world = terrace_io::real::world();
+        let never = terrace_io::sched::Event::new();
         for part in body.chunks(1 << 20) {
-            self.ask(
-                Op::Write,
-                |put| {
+            let until = world.clock.now() + PATIENCE;
+            loop {
+                let fields = |put: &mut Put<'_>| {
                     put.u64(handle).bytes(part);
-                },
-                |_| Ok(()),
-            )?;
+                };
+                match self.ask(Op::Write, fields, |_| Ok(())) {
+                    // The daemon has no room, as the store is slower than its writers.
+                    Err(Error::Fault(Fault::Busy(_))) if world.clock.now() < until => {
+                        world.sched.wait(&never, never.ticket(), Some(PAUSE));
+                    }
+                    result => break result?,
+                }
+            }
         }
         let mut version = String::new();
         self.ask(

@@ -75,11 +75,9 @@ impl Config {
 /// Where the daemon listens unless it is told otherwise.
 pub fn default_socket() -> PathBuf {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty()).map(PathBuf::from);
-    // SAFETY: the call has no conditions and cannot fail.
-    let user = unsafe { libc::getuid() };
     match runtime {
         Some(directory) => directory.join("terrace-files.sock"),
-        None => PathBuf::from(format!("/tmp/terrace-files-{user}.sock")),
+        None => PathBuf::from(format!("/tmp/terrace-files-{}.sock", crate::unix::user())),
     }
 }
 

@@ -7,9 +7,10 @@ use crate::memory::arena::Arena;
 use crate::read::Files;
 use crate::session::EventLoop;
 use crate::stores::{self, Store};
+pub use crate::unix::stop_on_signals;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use terrace_io::World;
 use terrace_io::clock::Nanos;
 use terrace_io::sched::{Event, WorkerHandle};
@@ -21,21 +22,6 @@ const SAVE_TIME: Nanos = 10_000_000_000;
 const QUEUE_BYTES: u64 = 32 << 20;
 /// How long it waits each time, in nanoseconds.
 const QUEUE_WAIT: Nanos = 2_000_000;
-
-static STOP: AtomicBool = AtomicBool::new(false);
-
-extern "C" fn on_signal(_: libc::c_int) {
-    STOP.store(true, Ordering::SeqCst);
-}
-
-/// A flag that SIGINT and SIGTERM set.
-pub fn stop_on_signals() -> &'static AtomicBool {
-    for signal in [libc::SIGINT, libc::SIGTERM] {
-        // SAFETY: the handler only stores to an atomic, which a signal may do at any moment.
-        unsafe { libc::signal(signal, on_signal as *const () as libc::sighandler_t) };
-    }
-    &STOP
-}
 
 /// A daemon that listens and is not running yet.
 pub struct Daemon {

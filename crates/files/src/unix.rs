@@ -1,4 +1,5 @@
-//! Unix sockets: a listener that only the owner can connect to from its first moment on, and descriptors passed with bytes.
+//! What the system is asked for: a listener that only the owner can connect to from its first moment on, descriptors passed with bytes, the
+//! user, signals.
 
 use std::io::{Error, ErrorKind, Result};
 use std::mem::{size_of, zeroed};
@@ -6,6 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const BACKLOG: i32 = 1024;
 
@@ -62,6 +64,27 @@ pub fn unlink(path: &Path) -> Result<()> {
     let address = address(path)?;
     // SAFETY: the path of the address is terminated.
     checked(unsafe { libc::unlink(address.sun_path.as_ptr()) })
+}
+
+static STOP: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn on_signal(_: libc::c_int) {
+    STOP.store(true, Ordering::SeqCst);
+}
+
+/// A flag that SIGINT and SIGTERM set.
+pub fn stop_on_signals() -> &'static AtomicBool {
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        // SAFETY: the handler only stores to an atomic, which a signal may do at any moment.
+        unsafe { libc::signal(signal, on_signal as *const () as libc::sighandler_t) };
+    }
+    &STOP
+}
+
+/// The number of this process's user.
+pub fn user() -> u32 {
+    // SAFETY: the call has no conditions and cannot fail.
+    unsafe { libc::getuid() }
 }
 
 /// Room for one descriptor beside the bytes of a message.

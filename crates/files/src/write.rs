@@ -178,6 +178,7 @@ impl Writer {
     pub fn abort(&mut self) -> Vec<Action> {
         let mut actions = Vec::new();
         self.fail(Fault::Invalid("the file was given up".into()), &mut actions);
+        self.go_on(&mut actions);
         actions
     }
 

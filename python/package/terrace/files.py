@@ -17,6 +17,7 @@ import mmap
 import os
 import socket
 import struct
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import NamedTuple
@@ -37,6 +38,8 @@ _BATCH = 100
 _AHEAD = 6
 # Bytes of one write.
 _WRITE_BYTES = 1 << 20
+# Seconds for which a write waits for room in the daemon.
+_PATIENCE = 30.0
 
 
 class FilesError(OSError):
@@ -312,8 +315,18 @@ class Client:
         return int(_U64.unpack(self._ask(_OPEN_WRITE, self._text(path) + bytes([exclusive]), path))[0])
 
     def write_part(self, handle: int, data: bytes, path: str = "") -> None:
+        """While the daemon has no room, as the store is slower than its writers, this waits."""
         for at in range(0, len(data), _WRITE_BYTES):
-            self._ask(_WRITE, _U64.pack(handle) + data[at : at + _WRITE_BYTES], path)
+            pause, until = 0.002, time.monotonic() + _PATIENCE
+            while True:
+                try:
+                    self._ask(_WRITE, _U64.pack(handle) + data[at : at + _WRITE_BYTES], path)
+                    break
+                except Busy:
+                    if time.monotonic() > until:
+                        raise
+                    time.sleep(pause)
+                    pause = min(0.1, pause * 2)
 
     def commit(self, handle: int, path: str = "") -> str:
         return self._read_text(self._ask(_COMMIT, _U64.pack(handle), path), 0)[0]

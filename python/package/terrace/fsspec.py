@@ -178,6 +178,8 @@ class TerraceFileSystem(AbstractFileSystem):
     def _open(self, path: str, mode: str = "rb", block_size: Any = None, autocommit: bool = True, cache_options: Any = None, **options: Any) -> TerraceFile:
         if mode not in ("rb", "wb", "xb"):
             raise NotImplementedError(f"mode {mode}: files are read, or written from their start")
+        if mode == "xb" and self.exists(path):  # Once more when it is committed, by the store.
+            raise FileExistsError(17, "the file exists already", path)
         # The daemon caches: a cache of bytes in this process would only copy them once more.
         return TerraceFile(self, self._strip_protocol(path), mode, block_size or "default", autocommit=autocommit, cache_type="none")
 
