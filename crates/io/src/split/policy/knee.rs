@@ -226,6 +226,7 @@ impl Estimate {
             return;
         }
         if self.rate > 0.0 && (rate / self.rate - 1.0).abs() > NEWS {
+            self.upward = rate > self.rate;
             self.try_soon(now);
             self.rate = rate;
         }
@@ -439,7 +440,8 @@ impl Knee {
             let step = (kept / 8.0).ceil();
             let is_filled = busy >= of.effective();
             match of.upward && is_filled || kept < 2.0 {
-                true if is_filled => Some((device, Kind::Step, kept, kept + step)),
+                // What exceeds the limit already, as all devices are full, is where the step begins.
+                true if is_filled => Some((device, Kind::Step, busy.max(kept), busy.max(kept) + step)),
                 true => None,
                 false => Some((device, Kind::Step, kept, kept - step)),
             }
