@@ -103,6 +103,7 @@ fn keyspace_notices_tell_what_changed() {
 fn a_password_is_asked_for_and_resp3_is_spoken_after_hello() {
     let server = Server::start_with(|core| {
         core.server.config.load("requirepass", "secret").unwrap();
+        core.server.apply_config();
     });
     let mut client = server.connect();
     assert_eq!(client.ask("GET key"), error("NOAUTH Authentication required."));
