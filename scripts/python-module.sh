@@ -29,4 +29,5 @@ cd "$ROOT/python"
 python -m pytest -q -p no:cacheprovider "$@"
 mypy --cache-dir "$OUT/mypy" -p terrace
 mypy --cache-dir "$OUT/mypy" tests
-cd "$OUT" && python -m mypy.stubtest --ignore-missing-stub terrace
+# The classes of fsspec, which has no types, are of any metaclass to mypy.
+cd "$OUT" && python -m mypy.stubtest --mypy-config-file "$ROOT/python/pyproject.toml" --allowlist <(echo 'terrace\.fsspec\..*') --ignore-missing-stub terrace
