@@ -52,8 +52,9 @@ impl Pool {
         self.counters.misses.fetch_add(1, Ordering::Relaxed);
         let since = self.world.clock.now();
         let ahead = self.claim_ahead(id, access.ahead_max(), access.way());
-        if let Some((last, _)) = ahead.last() {
-            self.scans.missed(id, last.page.abs_diff(id.page) + 1, access.way());
+        if let (Some((next, _)), Some((last, _))) = (ahead.first(), ahead.last()) {
+            let is_alone = next.page.abs_diff(id.page) > 1;
+            self.scans.missed(id, last.page.abs_diff(id.page) + 1, access.way(), is_alone);
         }
         let fetched = if ahead.is_empty() {
             // SAFETY: the claim makes this thread the frame's only owner.

@@ -9,8 +9,8 @@
 //! A scan goes up or down. For a descending scan, pages are counted from the highest page number downwards; all else is the same.
 //!
 //! A slow scan may find that prefetched pages were evicted before it reached them: other pages came meanwhile, the rows of an index's entries say. It
-//! would fetch each stretch twice, and evict what others use. So each page that was requested and is missed halves the stretches of its
-//! stream, and each stretch without a miss lets them grow by an eighth.
+//! would fetch each stretch twice, and evict what others use. So if requested pages are missed the stretches of their stream are halved, and each
+//! stretch lets them grow by an eighth again. A single page that is missed among others that came doesn't count: it is in another object than they.
 //!
 //! A stream is forgotten when enough others have begun since and it has not continued.
 //!
@@ -88,8 +88,9 @@ struct Streams {
 }
 
 impl Streams {
-    /// A scan missed `from` and fetches `count` pages from there on itself. Returns the stream's index and mark.
-    fn missed(&mut self, from: PageId, count: u32, way: ScanDirection) -> (usize, PageId) {
+    /// A scan missed `from` and fetches `count` pages from there on itself; `alone` means that the page after `from` is in memory. Returns the
+    /// stream's index and mark.
+    fn missed(&mut self, from: PageId, count: u32, way: ScanDirection, alone: bool) -> (usize, PageId) {
         let (space, first) = (from.space, along(way, from.page));
         let next = first.saturating_add(count);
         let known = self.all.iter().position(|one| {
@@ -102,11 +103,11 @@ impl Streams {
         });
         let (place, length, limit) = match known.and_then(|place| Some((place, self.all[place]?))) {
             // The page was requested, and is not in memory: it was evicted, or no frame was free for it.
-            Some((place, one)) if first < one.next => {
+            Some((place, one)) if first < one.next && !alone => {
                 let limit = (one.length.min(one.limit) / 2).max(count);
                 (place, limit.min(one.length), limit)
             }
-            // The scan has passed what was prefetched for it: its stretches continue from its position.
+            // The scan has passed what was prefetched for it, or reads a page in another object: its stretches continue from its position.
             Some((place, one)) => (place, one.length.max(count), one.limit),
             None => {
                 self.last = (self.last + 1) % STREAMS;
@@ -183,10 +184,10 @@ impl Scans {
         }
     }
 
-    /// A scan that missed `from` fetches `count` pages from there on.
-    pub fn missed(&self, from: PageId, count: u32, way: ScanDirection) {
+    /// A scan that missed `from` fetches `count` pages from there on. `alone`: the page after `from` is in memory.
+    pub fn missed(&self, from: PageId, count: u32, way: ScanDirection, alone: bool) {
         let mut streams = self.streams.lock();
-        let (place, mark) = streams.missed(from, count, way);
+        let (place, mark) = streams.missed(from, count, way, alone);
         self.set_mark(place, packed(mark));
     }
 
@@ -276,7 +277,7 @@ mod tests {
             if n < there {
                 scans.read(page(n));
             } else {
-                scans.missed(page(n), 32, ScanDirection::Up);
+                scans.missed(page(n), 32, ScanDirection::Up, false);
                 there = n + 32;
             }
             while let Some(stretch) = take_whole(scans) {
@@ -306,7 +307,7 @@ mod tests {
             assert_eq!((&lengths[..2], lengths.iter().max()), (&[64, 128][..], Some(&most)));
         }
         let scans = Scans::new(300);
-        scans.missed(page(10), 32, ScanDirection::Up);
+        scans.missed(page(10), 32, ScanDirection::Up, false);
         scans.read(page(26));
         let piece = |from, count| Some(Stretch { from: page(from), count, way: ScanDirection::Up });
         assert_eq!([scans.take(), scans.take(), scans.take()], [piece(42, 22), piece(64, 42), None]);
@@ -322,7 +323,7 @@ mod tests {
     fn several_scans_share_what_one_would_have_ahead() {
         for (others, most) in [(0, 512), (1, 256), (3, 128), (10, 128)] {
             let scans = Scans::new(5000);
-            (0..others).for_each(|n| scans.missed(page(100_000 * (n + 1)), 32, ScanDirection::Up));
+            (0..others).for_each(|n| scans.missed(page(100_000 * (n + 1)), 32, ScanDirection::Up, false));
             let asked = scan(&scans, 4000);
             assert_eq!(asked.iter().map(|(_, stretch)| stretch.count).max(), Some(most), "{others} others");
         }
@@ -337,7 +338,7 @@ mod tests {
     fn scans_side_by_side_have_streams_of_their_own_and_a_lost_one_begins_anew() {
         let scans = in_little_memory();
         for n in 0..STREAMS as u32 + 1 {
-            scans.missed(page(n * 10_000), 32, ScanDirection::Up);
+            scans.missed(page(n * 10_000), 32, ScanDirection::Up, false);
         }
         scans.read(page(16)); // the first one's: forgotten
         assert_eq!(scans.take(), None);
@@ -352,15 +353,15 @@ mod tests {
     #[test]
     fn one_that_outruns_its_stretches_goes_on_where_it_is() {
         let scans = in_little_memory();
-        scans.missed(page(0), 32, ScanDirection::Up);
+        scans.missed(page(0), 32, ScanDirection::Up, false);
         scans.read(page(16));
         assert_eq!(take_whole(&scans), Some(up(page(32), 64)));
         // It was faster than the prefetchers' frames came: it misses the first page that was not requested.
-        scans.missed(page(96), 32, ScanDirection::Up);
+        scans.missed(page(96), 32, ScanDirection::Up, false);
         scans.read(page(112));
         assert_eq!(take_whole(&scans), Some(up(page(128), 128)));
         // The stretch was not fetched, for want of frames: it misses the first page of it.
-        scans.missed(page(128), 32, ScanDirection::Up);
+        scans.missed(page(128), 32, ScanDirection::Up, false);
         scans.read(page(144));
         assert_eq!(take_whole(&scans), Some(up(page(160), 64)));
         assert!(scans.streams.lock().all.iter().flatten().count() == 1);
@@ -384,13 +385,24 @@ mod tests {
                 scans.read(page(n));
             } else {
                 fetch(n, 16);
-                scans.missed(page(n), 16, ScanDirection::Up);
+                scans.missed(page(n), 16, ScanDirection::Up, false);
             }
             while let Some(Stretch { from, count, .. }) = scans.take() {
                 fetch(from.page, count);
             }
         }
         fetched
+    }
+
+    #[test]
+    fn a_page_that_is_missed_among_others_that_came_makes_stretches_no_shorter() {
+        let scans = in_little_memory();
+        scans.missed(page(0), 32, ScanDirection::Up, false);
+        scans.read(page(16));
+        assert_eq!(take_whole(&scans), Some(up(page(32), 64)));
+        scans.missed(page(40), 20, ScanDirection::Up, true);
+        scans.read(page(50));
+        assert_eq!(take_whole(&scans), Some(up(page(60), 128)));
     }
 
     #[test]
@@ -407,7 +419,7 @@ mod tests {
     #[test]
     fn nobody_reads_beyond_the_last_page_number() {
         let scans = in_little_memory();
-        scans.missed(page(u32::MAX - 40), 32, ScanDirection::Up);
+        scans.missed(page(u32::MAX - 40), 32, ScanDirection::Up, false);
         scans.read(page(u32::MAX - 24));
         assert_eq!(scans.take(), None);
     }
@@ -422,7 +434,7 @@ mod tests {
                 scans.read(page(n));
             } else {
                 assert_eq!(n, last, "page {n} was not asked for in time");
-                scans.missed(page(n), 32, ScanDirection::Down);
+                scans.missed(page(n), 32, ScanDirection::Down, false);
                 there = n - 31;
             }
             while let Some(Stretch { from, count, way }) = take_whole(&scans) {
@@ -438,8 +450,8 @@ mod tests {
     #[test]
     fn scans_up_and_down_of_the_same_pages_are_two() {
         let scans = in_little_memory();
-        scans.missed(page(100), 32, ScanDirection::Up);
-        scans.missed(page(131), 32, ScanDirection::Down);
+        scans.missed(page(100), 32, ScanDirection::Up, false);
+        scans.missed(page(131), 32, ScanDirection::Down, false);
         scans.read(page(116));
         assert_eq!(take_whole(&scans), Some(up(page(132), 64)));
         scans.read(page(115));
