@@ -6,7 +6,7 @@
 //! | `session` | clients: sockets, requests, leases |
 //! | `read` | the workers that carry out what the catalogue decides |
 //! | `write` | a file that is written |
-//! | `catalogue` | what is cached, in which version, and who waits for it: pure |
+//! | `catalogue` | the cached files, their versions, and the reads that wait for them: pure |
 //! | `memory` | the arena that clients map, and which bytes of it are free |
 //! | `flash` | the cache of blocks on local flash |
 //! | `stores` | the object store, with its limits |

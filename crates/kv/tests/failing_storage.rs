@@ -56,7 +56,7 @@ impl Setup {
     }
 }
 
-/// Waits until so many keys wait for the write before them.
+/// Waits until `keys` keys wait for an earlier write of the same key.
 fn wait_for_waiting(client: &mut Client, keys: usize) {
     let line = format!("tiering_waiting_keys:{keys}\r\n");
     loop {

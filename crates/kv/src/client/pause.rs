@@ -1,4 +1,4 @@
-//! CLIENT PAUSE: until when, and who waits for its end.
+//! CLIENT PAUSE: the end of the pause, and the clients that wait for it.
 
 use super::ClientId;
 

@@ -80,7 +80,7 @@ impl Faulty {
         self.wait_until(|state| !state.writes.is_empty());
     }
 
-    /// Waits until reads of so many keys stand still.
+    /// Waits until reads of at least `keys` keys are held back.
     pub fn wait_for_reads(&self, keys: usize) {
         self.wait_until(|state| state.reads.iter().map(|(keys, _)| keys.len()).sum::<usize>() >= keys);
     }

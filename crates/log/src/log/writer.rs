@@ -194,7 +194,7 @@ impl Log {
         LogError::Poisoned(cause)
     }
 
-    /// A write or a sync has come to its end: moves the marks and wakes who waits.
+    /// A write or a sync has ended: moves the marks and wakes the waiting threads.
     fn advance(&self, ended: impl FnOnce(&mut Order)) {
         let later = {
             let mut order = self.order.lock();
