@@ -73,7 +73,7 @@ pub struct Server {
     pub meter: crate::memory::Meter,
     /// Memory is over `maxmemory` and nothing could be evicted before the present command.
     pub is_out_of_memory: bool,
-    /// Ends the server: set by `SHUTDOWN` and by signals.
+    /// Ends the server: set by `SHUTDOWN`.
     pub is_stopping: bool,
 }
 
