@@ -136,7 +136,7 @@ fn a_purge_cut_amid_a_transactions_undo_is_no_fault() {
         txn.delete(&table, &n.to_be_bytes(), &[plain(&plain_key(n))]).unwrap();
     }
     commit(txn);
-    let past = core.history.lock().first().unwrap();
+    let past = core.purge.history.lock().first().unwrap();
     let mut pages = Vec::new();
     let each = |at: RollPtr, _: Record<'_>| {
         pages.push(at.page());
@@ -183,7 +183,7 @@ fn a_purge_is_cut(name: &str, comes_back: bool) {
         commit(txn);
     }
     while purge::step(core).unwrap() {}
-    assert_eq!(core.history.lock().len(), 0);
+    assert_eq!(core.purge.history.lock().len(), 0);
     crash(&engine);
     drop((table, engine));
     let report = instance.json("check", &[]);

@@ -209,7 +209,7 @@ impl Engine {
         // The tables are changed: what fails here is tried again by purge, or done by the next start.
         let _ = core.drop_spaces(dropped);
         core.push_rules();
-        core.purge_wanted.notify();
+        core.purge.wanted.notify();
         Ok(())
     }
 }
@@ -520,6 +520,6 @@ impl Drop for Alteration {
         // If it fails, purge tries again; if the engine has stopped, the next start forgets them.
         let _ = self.core.drop_spaces(spaces);
         self.core.push_rules();
-        self.core.purge_wanted.notify();
+        self.core.purge.wanted.notify();
     }
 }

@@ -18,7 +18,7 @@
 mod ahead;
 mod fetching;
 mod locking;
-mod look;
+mod visible;
 
 use crate::error::{Error, Result};
 use crate::row::off_page::Hole;

@@ -69,7 +69,7 @@ impl Engine {
         storage.start_redo(|space| live.contains(&space))?;
         let core = Arc::new(Core::new(storage, config, ids, locks, streams, catalog));
         core.purge_begins_with(&recovered.history);
-        *core.history.lock() = recovered.history;
+        *core.purge.history.lock() = recovered.history;
         core.push_rules();
         let sched = core.storage.world.sched.clone();
         recovered
@@ -126,12 +126,12 @@ impl Engine {
     /// Whether pages of trees that are built in bulk pass by the log and memory (`terrace_tier::volume::bypass`), for builds that begin
     /// from here on; and whether large values pass by the log (`txn::large`), for rows from here on.
     pub fn set_bypass(&self, on: bool) {
-        self.core.bypass.store(on, Ordering::Relaxed);
+        self.core.bypass.on.store(on, Ordering::Relaxed);
     }
 
     /// Rows of at least this many bytes bypass the log, if they are too large for a leaf.
     pub fn set_bypass_from(&self, bytes: u64) {
-        self.core.bypass_from.store(bytes, Ordering::Relaxed);
+        self.core.bypass.least.store(bytes, Ordering::Relaxed);
     }
 
     /// What becomes of flash copies of pages that are flushed, in tables that do not say it themselves; from now on.
@@ -180,7 +180,7 @@ impl Engine {
         // The catalog names them no more: what fails here purge tries again, or the next start does.
         let _ = core.drop_spaces(spaces);
         core.push_rules();
-        core.purge_wanted.notify();
+        core.purge.wanted.notify();
         Ok(())
     }
     /// As [`Engine::drop_table`], without waiting for the log: after a crash the table may exist, as it was. For a caller that would drop it again then, because
@@ -192,11 +192,15 @@ impl Engine {
         }
         let spaces = core.catalog.drop_table(name, false)?;
         let storage = &core.storage;
-        storage.going.when_durable(spaces, storage.pages.redo().appended(), storage.world.clock.now());
+        storage.dropped_spaces.when_durable(
+            spaces,
+            storage.pages.redo().appended(),
+            storage.world.clock.now(),
+        );
         core.push_rules();
         // Purge of temporary tables as well: the other may be in the middle of a large transaction.
-        core.purge_wanted.notify();
-        core.of_temporary().into_iter().for_each(|core| core.purge_wanted.notify());
+        core.purge.wanted.notify();
+        core.of_temporary().into_iter().for_each(|core| core.purge.wanted.notify());
         Ok(())
     }
     pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
@@ -218,7 +222,7 @@ impl Engine {
         // The catalog names them no more: what fails here purge tries again, or the next start does.
         let _ = core.drop_spaces(spaces);
         core.push_rules();
-        core.purge_wanted.notify();
+        core.purge.wanted.notify();
         Ok(())
     }
     /// What the front keeps of the table, without opening it.

@@ -23,9 +23,9 @@ mod gaps;
 mod names;
 mod order;
 mod owners;
+mod report;
 mod rows;
 mod running;
-mod seen;
 #[cfg(test)]
 mod tests;
 mod wait;
@@ -33,8 +33,8 @@ mod wait;
 pub use crowds::CROWD;
 pub use deadlock::{Deadlock, Deadlocks, Member, OnDeadlock, StatementOf};
 pub use owners::{OnWait, Owners};
+pub use report::{Kind, ShownKey, ShownLock, ShownWait};
 pub use running::{Face, Phase, Running, Runs};
-pub use seen::{KeySeen, Kind, LockSeen, WaitSeen};
 pub use wait::Request;
 
 use crate::config::Config;

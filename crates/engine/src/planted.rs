@@ -73,13 +73,13 @@ pub static CONVERSION_FORGETS: Switch = Switch::new();
 /// A row's lock that was given back when the row was changed is not taken again when the change is undone.
 pub static LOCK_LOST_WITH_CHANGE: Switch = Switch::new();
 /// Writers take slots as fast as they can, until none is free.
-pub static WRITERS_NOT_PACED: Switch = Switch::new();
+pub static WRITERS_NOT_THROTTLED: Switch = Switch::new();
 /// Writers wait for slots with the locks that they hold, however little they owe.
-pub static PACED_WITH_LOCKS: Switch = Switch::new();
+pub static THROTTLED_WITH_LOCKS: Switch = Switch::new();
 /// Builds in bulk take the slots that small writers are slowed for.
-pub static NO_WAY_GIVEN: Switch = Switch::new();
+pub static BUILDS_NOT_THROTTLED: Switch = Switch::new();
 /// Writers are slowed for slots that sinking cannot free.
-pub static PACED_FOR_NOTHING: Switch = Switch::new();
+pub static THROTTLED_FOR_NOTHING: Switch = Switch::new();
 /// A request for more slots than sinking can ever free waits for them.
 pub static HOPELESS_WAITED: Switch = Switch::new();
 /// Recovery rolls prepared transactions back like unfinished ones.

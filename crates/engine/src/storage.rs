@@ -98,7 +98,7 @@ pub struct Storage {
     pub log: Arc<Log>,
     pub map: Arc<Map>,
     /// Spaces that no table names any more.
-    pub(crate) going: Arc<DroppedSpaces>,
+    pub(crate) dropped_spaces: Arc<DroppedSpaces>,
     pub flusher: Arc<Flusher>,
     /// Temporary pages, in the same memory, and where they go if that has no room for them.
     pub temporary: Arc<Pages>,
@@ -245,11 +245,11 @@ impl Storage {
         flusher.writes().set_rules(rules.clone());
         let temporary = Arc::new(pages.beside(Arc::new(Unlogged::default())));
         temporary.set_room(Arc::new(temporary::SpillRoom { pool: pool.clone(), spill: spill.clone() }));
-        let going = Arc::new(DroppedSpaces::default());
+        let dropped_spaces = Arc::new(DroppedSpaces::default());
         pages.set_room(Arc::new(SlotReservation {
             world: parts.world.clone(),
             map: map.clone(),
-            going: going.clone(),
+            dropped_spaces: dropped_spaces.clone(),
             pool,
             flusher: flusher.clone(),
             pending: pending.clone(),
@@ -276,7 +276,7 @@ impl Storage {
             pages,
             log,
             map,
-            going,
+            dropped_spaces,
             flusher,
             temporary,
             spill,
@@ -350,7 +350,7 @@ impl Storage {
         self.keep(self.world.sched.spawn(Box::new(worker)));
         for space in self.map.spaces().into_iter().filter(|s| !keep(*s)) {
             match self.map.drop_space(space) {
-                Err(MapError::Log(LogError::Full { .. })) => self.going.in_use(space),
+                Err(MapError::Log(LogError::Full { .. })) => self.dropped_spaces.in_use(space),
                 dropped => _ = dropped?,
             }
         }
@@ -387,8 +387,8 @@ impl Storage {
     pub(crate) fn let_space_go(&self, space: SpaceId) -> Result<(), Error> {
         let dropped = self.drop_space(space);
         match dropped {
-            Ok(()) => self.going.gone(space),
-            Err(_) => self.going.in_use(space),
+            Ok(()) => self.dropped_spaces.gone(space),
+            Err(_) => self.dropped_spaces.in_use(space),
         }
         dropped
     }

@@ -46,6 +46,7 @@ mod hints;
 pub mod history;
 pub mod ids;
 mod large;
+mod number_reservation;
 pub mod orphaned;
 pub mod purge;
 pub mod purge_throttle;
@@ -339,7 +340,7 @@ impl Txn {
         let oldest = self.core.ids.close_view(view);
         // Only who kept purge from its next transaction wakes it.
         if oldest.is_some_and(|oldest| self.core.next_past().is_some_and(|csn| view < csn && csn <= oldest)) {
-            self.core.purge_wanted.notify();
+            self.core.purge.wanted.notify();
         }
     }
     /// Reads what is committed now, whatever the transaction's own view is. What is read is to be fetched in `work`.

@@ -4,7 +4,7 @@ mod compact;
 mod crowd;
 mod lines;
 mod model;
-mod seen;
+mod report;
 
 use super::gaps::Ranges;
 use super::*;

@@ -12,7 +12,7 @@
 //! [`LOSSES_MAX`] times is served before all that came later.
 
 use super::deadlock::{BrokenDeadlock, Member};
-use super::seen::{KeySeen, WaitSeen};
+use super::report::{ShownKey, ShownWait};
 use super::{InTheWay, Locks, Mode, Name, NameRef, WantedLock, order};
 use crate::error::{Error, Result};
 use crate::row::TxnId;
@@ -222,12 +222,12 @@ impl Waiters {
     }
 
     /// Those that wait for something now.
-    pub fn seen(&self) -> Vec<WaitSeen> {
+    pub fn seen(&self) -> Vec<ShownWait> {
         let waits = self.waiters.iter().filter(|(_, waiter)| !waiter.targets.is_empty());
-        let seen = waits.map(|(session, waiter)| WaitSeen {
+        let seen = waits.map(|(session, waiter)| ShownWait {
             session: *session,
             space: waiter.name.space,
-            key: KeySeen::of(&waiter.name.key),
+            key: ShownKey::of(&waiter.name.key),
             want: waiter.want,
             since: waiter.since,
             targets: waiter.targets.clone(),

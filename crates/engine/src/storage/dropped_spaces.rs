@@ -109,24 +109,24 @@ mod tests {
 
     #[test]
     fn what_is_being_dropped_gives_room_soon_until_it_is_gone_or_was_in_use() {
-        let (going, redo) = (DroppedSpaces::default(), Unlogged::default());
+        let (dropped, redo) = (DroppedSpaces::default(), Unlogged::default());
         let spaces: Vec<SpaceId> = (0..TOGETHER as u32 + 2).map(|n| SpaceId(20 + n)).collect();
-        assert!(going.last().is_none() && going.look_again(0).is_none());
-        going.when_durable(spaces.clone(), 0, 0);
-        let last = going.last().unwrap();
-        assert_eq!(going.look_again(redo.durable()), Some(0));
-        let first = going.take(&redo, 0);
+        assert!(dropped.last().is_none() && dropped.look_again(0).is_none());
+        dropped.when_durable(spaces.clone(), 0, 0);
+        let last = dropped.last().unwrap();
+        assert_eq!(dropped.look_again(redo.durable()), Some(0));
+        let first = dropped.take(&redo, 0);
         assert_eq!(first, spaces[..TOGETHER], "some at a time");
-        assert_eq!(going.take(&redo, 0), spaces[TOGETHER..], "and none twice");
-        assert!(going.take(&redo, 0).is_empty() && going.are_there(last));
-        assert_eq!(going.look_again(redo.durable()), None, "others have them in hand");
-        spaces[1..].iter().for_each(|space| going.gone(*space));
-        assert!(going.are_there(last));
-        going.in_use(spaces[0]);
-        assert!(!going.are_there(last) && going.last().is_none(), "nobody knows when that ends");
-        assert_eq!(going.look_again(redo.durable()), Some(BUSY_REST));
-        assert_eq!(going.take(&redo, 0), spaces[..1]);
-        going.gone(spaces[0]);
-        assert_eq!(going.look_again(redo.durable()), None);
+        assert_eq!(dropped.take(&redo, 0), spaces[TOGETHER..], "and none twice");
+        assert!(dropped.take(&redo, 0).is_empty() && dropped.are_there(last));
+        assert_eq!(dropped.look_again(redo.durable()), None, "others have them in hand");
+        spaces[1..].iter().for_each(|space| dropped.gone(*space));
+        assert!(dropped.are_there(last));
+        dropped.in_use(spaces[0]);
+        assert!(!dropped.are_there(last) && dropped.last().is_none(), "nobody knows when that ends");
+        assert_eq!(dropped.look_again(redo.durable()), Some(BUSY_REST));
+        assert_eq!(dropped.take(&redo, 0), spaces[..1]);
+        dropped.gone(spaces[0]);
+        assert_eq!(dropped.look_again(redo.durable()), None);
     }
 }

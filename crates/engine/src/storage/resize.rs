@@ -365,14 +365,14 @@ impl Storage {
     }
 
     fn settle_slots(&self) -> Result<()> {
-        if let Some(last) = self.going.last() {
+        if let Some(last) = self.dropped_spaces.last() {
             // Tables were dropped a moment ago: purge need not come first. What it has in hand already is waited for.
             self.log.make_durable(last)?;
             let until = self.world.clock.now() + DROPS_PATIENCE;
-            while self.going.are_there(last) && self.world.clock.now() < until {
+            while self.dropped_spaces.are_there(last) && self.world.clock.now() < until {
                 let freed = self.map.slots_freed.ticket();
-                let mine = self.going.take(&*self.log, self.world.clock.now());
-                if mine.is_empty() && self.going.are_there(last) {
+                let mine = self.dropped_spaces.take(&*self.log, self.world.clock.now());
+                if mine.is_empty() && self.dropped_spaces.are_there(last) {
                     self.world.sched.wait(&self.map.slots_freed, freed, Some(DROPS_REST));
                 }
                 mine.into_iter().for_each(|space| _ = self.let_space_go(space));

@@ -37,7 +37,7 @@ const SHORT_WAIT: Nanos = 200_000_000;
 pub struct SlotReservation {
     pub world: World,
     pub map: Arc<Map>,
-    pub going: Arc<DroppedSpaces>,
+    pub dropped_spaces: Arc<DroppedSpaces>,
     pub pool: Arc<Pool>,
     pub flusher: Arc<Flusher>,
     pub pending: Arc<Pending>,
@@ -104,7 +104,7 @@ impl SlotReservation {
 impl SlotAdmission for SlotReservation {
     fn give_way(&self) -> Result<(), NoRoom> {
         match &self.way {
-            Some(way) if self.sinks && !crate::planted::NO_WAY_GIVEN.on() => way.wait(self),
+            Some(way) if self.sinks && !crate::planted::BUILDS_NOT_THROTTLED.on() => way.wait(self),
             _ => Ok(()),
         }
     }
@@ -127,7 +127,7 @@ impl SlotAdmission for SlotReservation {
         let mut sunk = self.map.slots_sunk();
         // For a moment a page that is being flushed counts twice.
         let mut hopeless = None;
-        let dropped = self.going.last();
+        let dropped = self.dropped_spaces.last();
         loop {
             let freed = self.map.slots_freed.ticket();
             if self.has_room(pages, keep) {
@@ -139,7 +139,7 @@ impl SlotAdmission for SlotReservation {
             }
             self.flusher.stretch(self.pool.homeless() + self.pending.pages() + pages + keep)?;
             // Tables that were dropped give theirs back when that is durable, and then purge has been there.
-            let goes = dropped.is_some_and(|last| self.going.are_there(last));
+            let goes = dropped.is_some_and(|last| self.dropped_spaces.are_there(last));
             if goes || self.map.has_pending_slots() {
                 self.redo.make_durable(self.redo.appended())?;
                 self.map.settle();

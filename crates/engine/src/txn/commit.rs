@@ -203,7 +203,7 @@ pub(crate) fn commit_state(core: &Core, state: &mut TxnState, decision: Decision
         } else {
             Stream::write_state(&mut mtr, page, state.begin, record::TxnStatus::Committed, csn);
             let end = core.streams.mark(stream);
-            core.history.lock().push(Past { csn, stream: stream.number, begin, end }, state.changes);
+            core.purge.history.lock().push(Past { csn, stream: stream.number, begin, end }, state.changes);
         }
         let range = mtr.commit();
         let durable_at = match decision {

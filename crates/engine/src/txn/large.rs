@@ -2,7 +2,7 @@
 //! transaction's undo how far the value has come. So a rollback frees a value whose row was not written, and
 //! recovery what a crash cut short.
 //!
-//! Values from a size on bypass the log (`Core::bypass_from`): their pages are written through when many have come together, and
+//! Values from a size on bypass the log (`LogBypass::least`): their pages are written through when many have come together, and
 //! the rest before the transaction is committed or prepared. What a crash leaves before that is rolled back, hollow or not.
 //!
 //! The first mini-transaction appends the record, the others write it anew in its place. It counts for the
@@ -15,7 +15,7 @@ use crate::tree::overflow::{self, Placed, ValueLogging, WrittenFor};
 use crate::tree::space::Space;
 use crate::txn::shared::Core;
 use crate::undo::record::{self, Body, Record};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use terrace_io::cancel::Cancel;
 use terrace_log::Urgency;
 use terrace_tier::page::PageId;
@@ -24,11 +24,26 @@ use terrace_tier::page::PageId;
 const RECORD: usize = 64;
 /// The most pages of large values that are written through together; with little memory a sixteenth.
 const TOGETHER: usize = 256;
+/// Large values bypass the log from this size on, in bytes, by default: below, a sync of the volume costs more than it saves.
+const BYPASS_LEAST: u64 = 64 << 10;
+
+/// What bypasses the log (`terrace_tier::volume::bypass`): pages of trees built in bulk, and large values.
+pub struct LogBypass {
+    pub on: AtomicBool,
+    /// Values of at least this many bytes do.
+    pub least: AtomicU64,
+}
+
+impl Default for LogBypass {
+    fn default() -> LogBypass {
+        LogBypass { on: AtomicBool::new(true), least: AtomicU64::new(BYPASS_LEAST) }
+    }
+}
 
 impl Core {
     /// Whether a value of `bytes` bytes bypasses the log.
     pub(crate) fn passes_by_log(&self, len: usize) -> bool {
-        self.bypass.load(Ordering::Relaxed) && len as u64 >= self.bypass_from.load(Ordering::Relaxed)
+        self.bypass.on.load(Ordering::Relaxed) && len as u64 >= self.bypass.least.load(Ordering::Relaxed)
     }
 
     /// Makes pages of large values durable whose bytes are in no log. Waits; no latch is held.

@@ -12,6 +12,7 @@
 //! its rollback takes it away if purge has been there (`rollback`).
 
 mod ahead;
+pub mod state;
 pub mod trouble;
 
 use self::ahead::{Ahead, Fetcher};
@@ -61,11 +62,11 @@ impl Worker for PurgeWorker {
     }
     fn step(&mut self) -> Step {
         let now = self.core.storage.world.clock.now();
-        let gathering = now < self.purged_at + GATHER && self.core.history.lock().len() < PURGE_BATCH;
+        let gathering = now < self.purged_at + GATHER && self.core.purge.history.lock().len() < PURGE_BATCH;
         if gathering && !self.core.ids.wants_settling() {
             return Step::IdleFor(self.purged_at + GATHER - now);
         }
-        let (trouble, before) = (&self.core.purging, self.core.counters.purged.load(Ordering::Relaxed));
+        let (trouble, before) = (&self.core.purge.trouble, self.core.counters.purged.load(Ordering::Relaxed));
         let done = step_with(&self.core, &mut self.ahead);
         match &done {
             Err(error) => {
@@ -86,7 +87,7 @@ impl Worker for PurgeWorker {
             }
             Ok(false) => {
                 let storage = &self.core.storage;
-                let rest = storage.going.look_again(storage.pages.redo().durable());
+                let rest = storage.dropped_spaces.look_again(storage.pages.redo().durable());
                 rest.map_or(Step::Idle, |rest| if rest == 0 { Step::Worked } else { Step::IdleFor(rest) })
             }
             Err(_) => {
@@ -96,7 +97,7 @@ impl Worker for PurgeWorker {
         }
     }
     fn wake_event(&self) -> Arc<Event> {
-        self.core.purge_wanted.clone()
+        self.core.purge.wanted.clone()
     }
 }
 
@@ -108,7 +109,7 @@ pub fn step(core: &Core) -> Result<bool> {
 fn step_with(core: &Core, ahead: &mut Ahead) -> Result<bool> {
     core.ids.settle();
     let storage = &core.storage;
-    let gone = storage.going.take(&**storage.pages.redo(), storage.world.clock.now());
+    let gone = storage.dropped_spaces.take(&**storage.pages.redo(), storage.world.clock.now());
     // Those that cannot be dropped now stay among those that go.
     let _ = core.drop_spaces(gone);
     let mut any = false;
@@ -118,18 +119,19 @@ fn step_with(core: &Core, ahead: &mut Ahead) -> Result<bool> {
         read_oldest(core)?;
         let oldest = core.ids.oldest_view();
         let next = core
+            .purge
             .history
             .lock()
             .first()
             .filter(|past| past.csn <= oldest || crate::planted::VIEW_IGNORED.on());
         let Some(past) = next else { break };
         marks.ahead.look(core, oldest);
-        let Purged { end, next, records } = purge(core, &past, &mut marks)
-            .inspect_err(|_| _ = core.purged_in_part.lock().insert(past.csn))?;
-        let last = core.history.lock().purged(&past, end, next, records);
-        *core.unforgotten.lock() = Some(Unforgotten { stream: past.stream, end, last });
+        let Purged { end, next, records } =
+            purge(core, &past, &mut marks).inspect_err(|_| _ = core.purge.in_part.lock().insert(past.csn))?;
+        let last = core.purge.history.lock().purged(&past, end, next, records);
+        *core.purge.unforgotten.lock() = Some(Unforgotten { stream: past.stream, end, last });
         forget(core)?;
-        core.purged_in_part.lock().remove(&past.csn);
+        core.purge.in_part.lock().remove(&past.csn);
         marks.ahead.purged(past.csn);
         core.counters.purged.fetch_add(1, Ordering::Relaxed);
         any = true;
@@ -148,18 +150,18 @@ pub(crate) struct Unforgotten {
 
 /// Forgets the undo of what was purged last, if that failed so far.
 fn forget(core: &Core) -> Result<()> {
-    let Some(Unforgotten { stream, end, last }) = core.unforgotten.lock().take() else { return Ok(()) };
+    let Some(Unforgotten { stream, end, last }) = core.purge.unforgotten.lock().take() else { return Ok(()) };
     let done = core.streams.forget_before(stream, end).and_then(|()| match last {
         true => core.streams.rewind(stream, end),
         false => Ok(()),
     });
-    done.inspect_err(|_| *core.unforgotten.lock() = Some(Unforgotten { stream, end, last }))
+    done.inspect_err(|_| *core.purge.unforgotten.lock() = Some(Unforgotten { stream, end, last }))
 }
 
 /// Reads where the oldest transactions of streams begin, as far as it is not known.
 fn read_oldest(core: &Core) -> Result<()> {
     loop {
-        let Some((stream, from)) = core.history.lock().unread() else { return Ok(()) };
+        let Some((stream, from)) = core.purge.history.lock().unread() else { return Ok(()) };
         let mut found = None;
         core.streams.walk(from, None, |at, record| {
             found = Some((Mark { page: at.page(), end: at.at() }, record.body.commit()));
@@ -170,7 +172,7 @@ fn read_oldest(core: &Core) -> Result<()> {
                 "undo stream {stream} has no committed transaction at {from:?}"
             )));
         };
-        core.history.lock().read(stream, begin, csn);
+        core.purge.history.lock().read(stream, begin, csn);
     }
 }
 
@@ -185,12 +187,12 @@ struct Purged {
 impl Core {
     /// The content of the streams is known: the oldest of each may have been purged in part before the crash.
     pub(crate) fn purge_begins_with(&self, history: &History) {
-        self.purged_in_part.lock().extend(history.oldest_of_streams());
+        self.purge.in_part.lock().extend(history.oldest_of_streams());
     }
 
     /// Whether nothing of the transaction can have been purged before. Else what it dropped is looked at before it is freed.
     fn is_purged_once(&self, past: &Past) -> bool {
-        !self.purged_in_part.lock().contains(&past.csn) || crate::planted::PURGED_TWICE_UNSEEN.on()
+        !self.purge.in_part.lock().contains(&past.csn) || crate::planted::PURGED_TWICE_UNSEEN.on()
     }
 }
 
@@ -270,7 +272,7 @@ impl Marks<'_> {
                     swept
                 }
                 Ok(None) => Ok(()),
-                Err(error) => core.purging.pass_by(core, error, keys.len()),
+                Err(error) => core.purge.trouble.pass_by(core, error, keys.len()),
             };
             if done.is_err() {
                 break;
@@ -291,7 +293,7 @@ fn sweep(core: &Core, tree: &Tree, keys: &[&[u8]], is_ours: impl Fn(&[u8]) -> bo
         // Its neighbours' way leads there, too.
         let leads_there = |key: &&&[u8]| lost.is_some() && tree.missing(key) == lost;
         let count = 1 + rest[1..].iter().take_while(leads_there).count();
-        core.purging.pass_by(core, error, count)?;
+        core.purge.trouble.pass_by(core, error, count)?;
         rest = &rest[count..];
     }
     Ok(())
@@ -310,7 +312,7 @@ fn purge_larges(
     change: &Change<'_>,
     larges: &[Large],
 ) -> Result<()> {
-    let pass_by = |error: Error| core.purging.pass_by(core, error, larges.len());
+    let pass_by = |error: Error| core.purge.trouble.pass_by(core, error, larges.len());
     let tree = match tree_of(core, change.table, change.index) {
         Ok(Some(tree)) => tree,
         Ok(None) => return Ok(()),
@@ -343,7 +345,7 @@ fn purge_larges(
         match freed {
             // A purge that was cut by a crash comes again: it may be freed already.
             Ok(()) | Err(TreeError::Gone { .. }) => {}
-            Err(error) => core.purging.pass_by(core, error, 1)?,
+            Err(error) => core.purge.trouble.pass_by(core, error, 1)?,
         }
     }
     Ok(())

@@ -49,25 +49,25 @@ impl Core {
     /// Undo records that purge could take away and has not.
     pub fn purge_lag(&self) -> u64 {
         let (oldest, newest) = (self.ids.oldest_view(), self.ids.published());
-        self.history.lock().lag(oldest, newest)
+        self.purge.history.lock().lag(oldest, newest)
     }
 
     /// Sets the brake as the lag is now.
     pub fn set_purge_throttle(&self) {
-        let new = match self.purging.is_stuck() {
+        let new = match self.purge.trouble.is_stuck() {
             true => 0,
             false => delay(self.purge_lag(), self.config.purge_lag_max as u64),
         };
-        let old = self.purge_throttle.delay.swap(new, Ordering::Relaxed);
+        let old = self.purge.throttle.delay.swap(new, Ordering::Relaxed);
         if old > 0 && new == 0 {
-            self.purge_throttle.released.notify();
+            self.purge.throttle.released.notify();
         }
     }
 
     /// One more change by a writer that owes so much already: it waits when that is enough. Latches are not held; row
     /// locks may be, and purge waits for none. A change whose wait is cancelled is not made.
     pub fn slow_down(&self, owed: &mut Nanos) -> Result<()> {
-        let delay = self.purge_throttle.delay();
+        let delay = self.purge.throttle.delay();
         if delay == 0 {
             *owed = 0;
             return Ok(());
@@ -77,17 +77,17 @@ impl Core {
             return Ok(());
         }
         let (world, wait) = (&self.storage.world, std::mem::take(owed));
-        self.purge_wanted.notify();
+        self.purge.wanted.notify();
         if cancel::refuses(observe::Wait::Purge) {
             return Err(Error::Cancelled);
         }
-        let (since, released) = (world.clock.now(), self.purge_throttle.released.ticket());
-        if self.purge_throttle.delay() > 0 {
+        let (since, released) = (world.clock.now(), self.purge.throttle.released.ticket());
+        if self.purge.throttle.delay() > 0 {
             let _shown = observe::wait(observe::Wait::Purge);
-            world.sched.wait(&self.purge_throttle.released, released, Some(wait));
+            world.sched.wait(&self.purge.throttle.released, released, Some(wait));
         }
-        self.purge_throttle.waits.fetch_add(1, Ordering::Relaxed);
-        self.purge_throttle.nanos.fetch_add(world.clock.now().saturating_sub(since), Ordering::Relaxed);
+        self.purge.throttle.waits.fetch_add(1, Ordering::Relaxed);
+        self.purge.throttle.nanos.fetch_add(world.clock.now().saturating_sub(since), Ordering::Relaxed);
         if cancel::asked() { Err(Error::Cancelled) } else { Ok(()) }
     }
 }

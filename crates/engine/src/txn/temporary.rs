@@ -70,7 +70,7 @@ impl Core {
         let locks = Locks::of(storage.world.clone(), &storage.in_force(), storage.pages.pool());
         let ids = Ids::new(1, catalog.seen_by_all(), pages.redo().clone());
         let core = Arc::new(Core::new(storage, config, ids, locks, streams, catalog));
-        core.bypass.store(false, Ordering::Relaxed); // to the volume's slab; what it would pass by costs nothing here
+        core.bypass.on.store(false, Ordering::Relaxed); // to the volume's slab; what it would pass by costs nothing here
         // Both or none: a worker of a core that is given up would go on over what the next one has.
         let purge = self.storage.try_spawn(Box::new(PurgeWorker::new(core.clone(), 0).0))?;
         let rollback = self.storage.try_spawn(Box::new(RollbackWorker::new(core.clone())))?;

@@ -74,7 +74,7 @@ impl WriteThrottle {
 /// What one change costs. `keep` slots are for more urgent needs: here they count as none. `coming`: slots that sinking can free.
 fn delay(free: u32, keep: u32, slots: u32, coming: u32) -> Nanos {
     let low = policy::low(slots);
-    if free >= low || (coming == 0 && !crate::planted::PACED_FOR_NOTHING.on()) {
+    if free >= low || (coming == 0 && !crate::planted::THROTTLED_FOR_NOTHING.on()) {
         return 0;
     }
     let span = u64::from(low.saturating_sub(keep));
@@ -99,7 +99,7 @@ impl Core {
         if self.storage.cold.is_none()
             || self.is_temporary()
             || without
-            || crate::planted::WRITERS_NOT_PACED.on()
+            || crate::planted::WRITERS_NOT_THROTTLED.on()
         {
             return 0;
         }
@@ -160,7 +160,7 @@ impl Core {
         let cost = for_slots.max(self.limit_delay(table));
         *owed = if cost == 0 { 0 } else { *owed + cost };
         let is_limit = for_slots < cost;
-        let late = holds && !is_limit && !crate::planted::PACED_WITH_LOCKS.on();
+        let late = holds && !is_limit && !crate::planted::THROTTLED_WITH_LOCKS.on();
         if *owed < if late { LATE } else { WAIT } {
             return Ok(());
         }

@@ -382,11 +382,11 @@ impl Run {
         assert!(self.seen(&engine, &table, 1).unwrap() == found, "step {step}: the index differs");
         for _ in 0..100 {
             self.pause();
-            if engine.core().history.lock().is_empty() {
+            if engine.core().purge.history.lock().is_empty() {
                 break;
             }
         }
-        assert!(engine.core().history.lock().is_empty(), "step {step}: purge does not come to its end");
+        assert!(engine.core().purge.history.lock().is_empty(), "step {step}: purge does not come to its end");
         drop(table);
         engine.shutdown().unwrap();
         drop(engine);

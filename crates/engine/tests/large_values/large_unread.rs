@@ -41,7 +41,7 @@ impl Run {
     fn purged(&self, engine: &Engine) -> bool {
         (0..200).any(|_| {
             self.pause();
-            engine.core().history.lock().is_empty()
+            engine.core().purge.history.lock().is_empty()
         })
     }
 
@@ -347,7 +347,7 @@ fn a_row_over_a_mark_goes_back_before_purge() {
     let free = u64::from(table.tree(0).unwrap().space().counts().free);
     assert!(free >= 30 * PAGES, "{free} are free");
     insert(&engine, &table, &mut model, KEYS..KEYS + 20);
-    assert!(engine.core().history.lock().len() > 60);
+    assert!(engine.core().purge.history.lock().len() > 60);
     run.goes_on(engine, table, &model);
 }
 

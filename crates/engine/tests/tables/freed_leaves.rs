@@ -118,7 +118,7 @@ fn a_load_that_goes_back_leaves_no_page_a_slot() {
         let before = used(&on, &engine);
         for crashes in [false, true].into_iter().filter(|crashes| !(down && *crashes)) {
             let t = table(&engine, "db/t").unwrap();
-            engine.core().bypass.store(bypass, Ordering::Relaxed);
+            engine.core().bypass.on.store(bypass, Ordering::Relaxed);
             let txn = engine.begin(Isolation::ReadCommitted);
             txn.statement_begin();
             let mut load = engine.load_within(&t, &txn, 1).unwrap();

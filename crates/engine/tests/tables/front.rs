@@ -59,9 +59,9 @@ fn a_read_that_would_wait_says_so_and_one_that_need_not_is_right() {
     (0..24u64).for_each(|part| insert(&engine, &table, part * 1000..(part + 1) * 1000));
     // Purge reads pages, too: not any more.
     let until = Instant::now() + Duration::from_secs(300);
-    while !engine.core().history.lock().is_empty() {
+    while !engine.core().purge.history.lock().is_empty() {
         assert!(Instant::now() < until, "purge does not end");
-        engine.core().purge_wanted.notify();
+        engine.core().purge.wanted.notify();
         std::thread::sleep(Duration::from_millis(5));
     }
     let txn = engine.begin(Isolation::RepeatableRead);

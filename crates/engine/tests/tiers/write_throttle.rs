@@ -320,9 +320,9 @@ fn an_update_of_all_far_rows_whose_undo_finds_no_room_fails_in_bounded_time() {
 #[ignore = "plants a bug in the whole process: make planted"]
 fn planted_writers_that_are_paced_for_nothing_take_minutes_longer() {
     let _one = kit::alone();
-    terrace_engine::planted::PACED_FOR_NOTHING.set(true);
+    terrace_engine::planted::THROTTLED_FOR_NOTHING.set(true);
     let took = std::panic::catch_unwind(update_all_far_rows);
-    terrace_engine::planted::PACED_FOR_NOTHING.set(false);
+    terrace_engine::planted::THROTTLED_FOR_NOTHING.set(false);
     assert!(took.is_err() || took.is_ok_and(|(took, _, _)| took > 100_000_000_000));
 }
 
@@ -358,9 +358,9 @@ fn writers_without_their_pace_take_the_last_slots_and_none_fails() {
 #[ignore = "plants a bug in the whole process: make planted"]
 fn planted_writers_that_are_not_paced_take_the_last_slots() {
     let _one = kit::alone();
-    terrace_engine::planted::WRITERS_NOT_PACED.set(true);
+    terrace_engine::planted::WRITERS_NOT_THROTTLED.set(true);
     let found = (1..=3).find(|seed| Rig::new(*seed, 50_000_000).load(20_000).least < LEAST);
-    terrace_engine::planted::WRITERS_NOT_PACED.set(false);
+    terrace_engine::planted::WRITERS_NOT_THROTTLED.set(false);
     println!("found with seed {found:?}");
     assert!(found.is_some());
 }
@@ -400,9 +400,9 @@ fn short_transactions_wait_for_slots_when_they_hold_no_locks() {
 #[ignore = "plants a bug in the whole process: make planted"]
 fn planted_waits_for_slots_with_locks_are_found() {
     let _one = kit::alone();
-    terrace_engine::planted::PACED_WITH_LOCKS.set(true);
+    terrace_engine::planted::THROTTLED_WITH_LOCKS.set(true);
     let [_, with_locks, late] = waits_of_short_transactions();
-    terrace_engine::planted::PACED_WITH_LOCKS.set(false);
+    terrace_engine::planted::THROTTLED_WITH_LOCKS.set(false);
     assert!(with_locks > late / 4, "{with_locks} ns with locks, {late} ns after the commit");
 }
 
@@ -568,10 +568,10 @@ fn builds_that_give_way_end_where_the_store_is_dead_and_go_back() {
 #[ignore = "plants a bug in the whole process: make planted"]
 fn planted_builds_that_give_no_way_take_the_last_slots() {
     let _one = kit::alone();
-    terrace_engine::planted::NO_WAY_GIVEN.set(true);
+    terrace_engine::planted::BUILDS_NOT_THROTTLED.set(true);
     let builds = [(SMALL, false), (LARGE[0], false), (LARGE[1], false), (LARGE[1], true)];
     let found = builds.map(|(rows, within)| beside_a_build(1, rows, within));
-    terrace_engine::planted::NO_WAY_GIVEN.set(false);
+    terrace_engine::planted::BUILDS_NOT_THROTTLED.set(false);
     println!("slots free at the least, and waits: {found:?}");
     // Values that are logged take slots only as they are flushed; small writers wait for them all the same.
     assert!(found.iter().all(|(least, waits)| *least < LEFT || *waits > 1));

@@ -164,7 +164,7 @@ impl Rig {
                             random ^= random << 17;
                             self.update(random % ROWS, &mut old, n % 1000 == 0);
                             if n % 64 == 0 {
-                                let history = self.engine.core().history.lock().len();
+                                let history = self.engine.core().purge.history.lock().len();
                                 self.history.fetch_max(history, Ordering::Relaxed);
                             }
                         }
@@ -193,7 +193,7 @@ impl Rig {
         }
         size.undo = self.undo_header(at::NEXT);
         size.undo_used = size.undo.saturating_sub(self.undo_header(at::FREE_COUNT));
-        size.history = self.engine.core().history.lock().len();
+        size.history = self.engine.core().purge.history.lock().len();
         size.known = self.engine.core().ids.known() as u64;
         size
     }
@@ -201,9 +201,9 @@ impl Rig {
     /// The size when purge has caught up.
     fn at_rest(&self) -> Size {
         let until = Instant::now() + Duration::from_secs(600);
-        while !self.engine.core().history.lock().is_empty() {
+        while !self.engine.core().purge.history.lock().is_empty() {
             assert!(Instant::now() < until, "purge does not catch up: {:?}", self.size());
-            self.engine.core().purge_wanted.notify();
+            self.engine.core().purge.wanted.notify();
             std::thread::sleep(Duration::from_millis(5));
         }
         self.size()

@@ -136,14 +136,14 @@ impl Run {
                 return Err(Error::Poisoned("the power is off".into()));
             }
             core.ids.settle();
-            if core.ids.known() == 0 && core.history.lock().is_empty() {
+            if core.ids.known() == 0 && core.purge.history.lock().is_empty() {
                 return Ok(());
             }
         }
         panic!(
             "the rollback does not end: {} known, {} in the history",
             core.ids.known(),
-            core.history.lock().len()
+            core.purge.history.lock().len()
         );
     }
 

@@ -42,7 +42,7 @@ impl Run {
     /// Lets purge come to its end, as far as the open views let it.
     fn purge(&self, engine: &Engine) {
         self.on.pass(40, 10_000_000, 500);
-        assert!(engine.core().history.lock().is_empty(), "purge does not come to its end");
+        assert!(engine.core().purge.history.lock().is_empty(), "purge does not come to its end");
     }
 
     /// At rest, nothing is left over. Returns the pages of large values.

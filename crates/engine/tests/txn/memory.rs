@@ -125,7 +125,7 @@ fn commits_behind_a_long_reader_take_no_memory() {
         let grown = LIVE.load(Ordering::Relaxed).saturating_sub(before);
         most = most.max(grown);
         let core = engine.core();
-        let history = core.history.lock().len();
+        let history = core.purge.history.lock().len();
         println!(
             "{} commits, {:.1} s: {grown} bytes more, history {history}, {} transactions known, {} undo pages",
             part * commits() / 10,
@@ -151,7 +151,7 @@ fn commits_behind_a_long_reader_take_no_memory() {
     println!("the reader's rows: {:.1} s", began.elapsed().as_secs_f64());
     reader.commit().unwrap();
     let until = Instant::now() + Duration::from_secs(600 + commits() / 1000);
-    while !engine.core().history.lock().is_empty() {
+    while !engine.core().purge.history.lock().is_empty() {
         assert!(Instant::now() < until, "purge does not end");
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -364,7 +364,7 @@ impl Run {
     fn rest(&mut self) {
         let (engine, table) = self.open();
         self.on.pass(200, 10_000_000, 500);
-        assert!(engine.core().history.lock().is_empty(), "seed {}", self.on.sim.seed);
+        assert!(engine.core().purge.history.lock().is_empty(), "seed {}", self.on.sim.seed);
         let txn = engine.begin(Isolation::RepeatableRead);
         for index in 0..3 {
             let mut reader = self.reader(&table, &txn, &self.committed.clone(), index);

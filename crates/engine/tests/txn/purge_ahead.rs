@@ -58,7 +58,7 @@ fn open(store: &Arc<Slow>, sim: &SimWorld) -> (Arc<Engine>, Arc<Table>) {
 
 fn purged(engine: &Engine) {
     let until = Instant::now() + Duration::from_secs(120);
-    while !engine.core().history.lock().is_empty() {
+    while !engine.core().purge.history.lock().is_empty() {
         assert!(Instant::now() < until, "purge comes to no end");
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -46,7 +46,7 @@ impl Rig {
         most
     }
     fn waits(&self) -> u64 {
-        self.engine.core().purge_throttle.waits.load(Ordering::Relaxed)
+        self.engine.core().purge.throttle.waits.load(Ordering::Relaxed)
     }
 }
 
@@ -83,7 +83,7 @@ fn what_a_reader_holds_back_slows_nobody() {
     let reader = rig.engine.begin(Isolation::RepeatableRead);
     reader.open_view();
     let most = rig.changes(20_000);
-    let history = rig.engine.core().history.lock().len();
+    let history = rig.engine.core().purge.history.lock().len();
     assert!(
         history >= 2000 && most == 0 && rig.waits() == 0,
         "{history} in history, lag {most}, {} waits",

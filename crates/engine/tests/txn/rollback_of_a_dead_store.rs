@@ -90,7 +90,7 @@ fn goes_on(run: &Run, engine: Arc<Engine>, table: Arc<Table>, purges: bool) {
         txn.commit().unwrap().wait().unwrap();
     }
     (0..if purges { 100 } else { 0 }).for_each(|_| run.pause());
-    assert_eq!(engine.core().history.lock().is_empty(), purges);
+    assert_eq!(engine.core().purge.history.lock().is_empty(), purges);
     engine.make_durable().unwrap();
     run.on.sim.sched.drop_workers();
     drop((engine, table));

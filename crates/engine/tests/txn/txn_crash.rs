@@ -584,11 +584,11 @@ impl Run {
         for _ in 0..200 {
             self.sim.clock.advance(10_000_000);
             self.sim.sched.run_some(500);
-            if engine.core().history.lock().is_empty() {
+            if engine.core().purge.history.lock().is_empty() {
                 break;
             }
         }
-        assert!(engine.core().history.lock().is_empty(), "seed {seed}: purge does not come to its end");
+        assert!(engine.core().purge.history.lock().is_empty(), "seed {seed}: purge does not come to its end");
         engine.shutdown().unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         self.sim.sched.drop_workers();
         self.disk.crash();

@@ -153,7 +153,7 @@ fn what_is_lost_is_passed_by() {
         "{trouble}"
     );
     assert!(!is_there(&engine, &table, KEYS - 1) && is_there(&engine, &table, KEYS - 2));
-    assert_eq!(engine.core().purge_throttle.delay(), 0);
+    assert_eq!(engine.core().purge.throttle.delay(), 0);
     engine.core().storage.stop();
 }
 
@@ -183,7 +183,7 @@ fn a_store_that_does_not_answer_is_waited_for_and_slows_no_writer() {
     let trouble = note(&engine, "purge_trouble").unwrap();
     assert!(trouble.contains("the store is dead"), "{trouble}");
     assert!(status(&engine, "purge_lag") > 10 * LAG_MAX as u64 && status(&engine, "history_length") > 0);
-    assert_eq!((engine.core().purge_throttle.delay(), status(&engine, "purge_unreadable")), (0, 0));
+    assert_eq!((engine.core().purge.throttle.delay(), status(&engine, "purge_unreadable")), (0, 0));
     run.on.store().faults.dead.store(false, Ordering::SeqCst);
     run.pause();
     assert_eq!((status(&engine, "history_length"), note(&engine, "purge_trouble")), (0, None));
@@ -210,7 +210,7 @@ fn what_another_s_store_does_not_have_is_not_lost() {
     assert!(
         note(&engine, "purge_trouble").is_some_and(|what| what.contains("is no longer in the object store"))
     );
-    assert_eq!(engine.core().purge_throttle.delay(), 0);
+    assert_eq!(engine.core().purge.throttle.delay(), 0);
     engine.core().storage.stop();
 }
 

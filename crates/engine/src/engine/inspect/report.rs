@@ -1,7 +1,7 @@
 //! The engine's report for people: what it does a second, its history, its log and its tiers.
 //!
 //! It is made of the numbers of [`Engine::status`]. Averages are over the time since the last report, to whichever session; a report within
-//! [`SHORTEST`] of that begins no new time. Not here: transactions and locks (`seen::locks`), whose tables the front knows by name.
+//! [`SHORTEST`] of that begins no new time. Not here: transactions and locks (`inspect::info_tables::locks`), whose tables the front knows by name.
 
 use crate::engine::Engine;
 use std::collections::HashMap;

@@ -76,7 +76,7 @@ impl Engine {
         let collected =
             |of: fn(&CollectCounters) -> &AtomicU64| cold.map_or(0, |c| get(of(&c.collector.counters)));
         // Before the list, and apart: what is locked in a statement stays so to its end.
-        let history_length = core.history.lock().len();
+        let history_length = core.purge.history.lock().len();
         let purge_lag = core.purge_lag();
         let rows = core.rows.sum();
         // Each is never above the next one: in this order the later look sees what the former saw.
@@ -184,14 +184,14 @@ impl Engine {
             ("read_log_waits", get(&core.counters.read_log_waits)),
             ("rollbacks_left", rollbacks_left),
             ("purge_transactions", get(&core.counters.purged)),
-            ("purge_unreadable", get(&core.purging.count)),
+            ("purge_unreadable", get(&core.purge.trouble.count)),
             ("load_values_sorted", get(&core.counters.sorted)),
             ("history_length", history_length),
             ("purge_lag", purge_lag),
             ("slot_writer_waits", get(&core.write_throttle.waits)),
             ("slot_writer_wait_microseconds", get(&core.write_throttle.nanos) / 1000),
-            ("purge_writer_waits", get(&core.purge_throttle.waits)),
-            ("purge_writer_wait_microseconds", get(&core.purge_throttle.nanos) / 1000),
+            ("purge_writer_waits", get(&core.purge.throttle.waits)),
+            ("purge_writer_wait_microseconds", get(&core.purge.throttle.nanos) / 1000),
             ("read_views", core.ids.views() as u64),
             ("row_locks", core.locks.held() as u64),
             ("gap_locks", core.locks.gaps_held() as u64),
@@ -289,7 +289,7 @@ impl Engine {
         let off = s.bpe.as_ref().and_then(|bpe| bpe.status().off);
         troubles.extend(off.map(|what| Trouble::degraded("flash_trouble", what)));
         troubles.extend(self.core.with_temporary().filter_map(|core| core.rollbacks.trouble()));
-        troubles.extend(self.core.with_temporary().flat_map(|core| core.purging.troubles()));
+        troubles.extend(self.core.with_temporary().flat_map(|core| core.purge.trouble.troubles()));
         troubles.extend(s.redo_trouble.why(&s.pending));
         let ((slots, _), all) = (s.map.slots_pressure(), s.map.slots_total());
         troubles.extend((slots < all).then(|| {

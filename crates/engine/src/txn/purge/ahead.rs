@@ -164,7 +164,7 @@ impl Ahead {
             return;
         }
         let coming: Vec<Past> =
-            core.history.lock().oldest().take_while(|past| past.csn <= upto).take(STREAMS).collect();
+            core.purge.history.lock().oldest().take_while(|past| past.csn <= upto).take(STREAMS).collect();
         for past in coming {
             if room == 0 {
                 break;

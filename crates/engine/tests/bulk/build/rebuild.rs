@@ -70,7 +70,7 @@ fn purge(sim: &SimWorld, engine: &Engine) {
         sim.clock.advance(10_000_000);
         sim.sched.run_some(500);
     }
-    assert!(engine.core().history.lock().is_empty(), "purge does not come to its end");
+    assert!(engine.core().purge.history.lock().is_empty(), "purge does not come to its end");
 }
 
 fn table_of(engine: &Engine, indexes: &[(&str, bool)]) -> Arc<Table> {

@@ -7,7 +7,7 @@ const ROWS: u64 = 6000;
 
 fn work_alone(run: &mut Run) -> Result<(), Error> {
     let engine = open(&run.sim, &run.disk)?;
-    engine.core().bypass.store(run.bypass, Ordering::Relaxed);
+    engine.core().bypass.on.store(run.bypass, Ordering::Relaxed);
     let table = make(&engine, "db/t")?;
     engine.core().storage.checkpoint()?;
     let owner = begin(&engine);

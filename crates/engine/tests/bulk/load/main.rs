@@ -210,7 +210,7 @@ fn nobody_else_sees_a_row_before_the_commit_and_the_transaction_sees_them_at_onc
         let sim = SimWorld::new(1);
         let disk = sim.disk("volume");
         let engine = open(&sim, &disk).unwrap();
-        engine.core().bypass.store(bypass, Ordering::Relaxed);
+        engine.core().bypass.on.store(bypass, Ordering::Relaxed);
         for (name, keys) in orders() {
             let table = make(&engine, name).unwrap();
             let old = begin(&engine);
@@ -566,7 +566,7 @@ const INTO_AN_EMPTY_TABLE: Play = Play { work: work_on_an_empty_table, after: fi
 
 fn work_on_an_empty_table(run: &mut Run) -> Result<(), Error> {
     let engine = open(&run.sim, &run.disk)?;
-    engine.core().bypass.store(run.bypass, Ordering::Relaxed);
+    engine.core().bypass.on.store(run.bypass, Ordering::Relaxed);
     let table = make(&engine, "db/t")?;
     engine.core().storage.checkpoint()?;
     // One that goes back when it is published, one that is left, one that holds.

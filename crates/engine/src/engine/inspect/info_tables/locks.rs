@@ -5,7 +5,7 @@
 
 use super::Value;
 use crate::lock::Isolation;
-use crate::lock::{Deadlock, KeySeen, Kind, LockSeen, Mode, Name, Phase, WaitSeen, WantedLock};
+use crate::lock::{Deadlock, Kind, Mode, Name, Phase, ShownKey, ShownLock, ShownWait, WantedLock};
 use crate::txn::shared::Core;
 use hashbrown::{HashMap, HashSet};
 use std::fmt::Write;
@@ -46,7 +46,7 @@ fn text_or_null(one: Option<String>) -> Value {
 }
 
 fn transactions(core: &Core, each: &mut dyn FnMut(&[Value])) {
-    let waits: HashMap<u64, WaitSeen> =
+    let waits: HashMap<u64, ShownWait> =
         core.locks.waits_seen().into_iter().map(|wait| (wait.session, wait)).collect();
     let counts = core.locks.counts_seen();
     for runs in core.locks.running.all() {
@@ -96,7 +96,7 @@ impl Trees {
     }
 }
 
-fn hex(key: &KeySeen) -> String {
+fn hex(key: &ShownKey) -> String {
     let mut hex = String::with_capacity(2 * key.bytes.len() + 2);
     for byte in &key.bytes {
         let _ = write!(hex, "{byte:02x}");
@@ -105,7 +105,7 @@ fn hex(key: &KeySeen) -> String {
 }
 
 /// The lock that is waited for, as it is named.
-fn wanted_id(wait: &WaitSeen) -> String {
+fn wanted_id(wait: &ShownWait) -> String {
     format!("{}:{}:W:{}", wait.session, wait.space.0, hex(&wait.key))
 }
 
@@ -125,7 +125,7 @@ fn mode_text(mode: Mode) -> &'static str {
     }
 }
 
-fn held_row(trees: &Trees, lock: &LockSeen) -> [Value; 9] {
+fn held_row(trees: &Trees, lock: &ShownLock) -> [Value; 9] {
     let (letter, mode, kind) = match lock.kind {
         Kind::Name(mode) => ('R', mode_text(mode), "RECORD"),
         Kind::Rows(mode) => ('N', mode_text(mode), "RANGE"),
@@ -182,7 +182,7 @@ fn locks(core: &Core, each: &mut dyn FnMut(&[Value])) {
         for target in wait.targets.iter().filter(|_| wait.is_changed) {
             if changed.insert((*target, wait.space, &wait.key.bytes)) {
                 let (from, kind) = (wait.key.clone(), Kind::Name(Mode::Exclusive));
-                let lock = LockSeen { session: *target, space: wait.space, kind, from, to: None };
+                let lock = ShownLock { session: *target, space: wait.space, kind, from, to: None };
                 put(&held_row(&trees, &lock));
             }
         }
@@ -238,7 +238,7 @@ pub fn deadlock(core: &Core, deadlock: &Deadlock, each: &mut dyn FnMut(&[Value])
             text(kind),
             table,
             index,
-            text(hex(&KeySeen::of(key))),
+            text(hex(&ShownKey::of(key))),
             Value::Number(next.session),
             text_or_null(member.statement.clone()),
         ]);

@@ -19,14 +19,14 @@ const KEY_SHOWN: usize = 256;
 
 /// The beginning of a key.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct KeySeen {
+pub struct ShownKey {
     pub bytes: Key,
     pub is_cut: bool,
 }
 
-impl KeySeen {
-    pub fn of(key: &[u8]) -> KeySeen {
-        KeySeen { bytes: key[..key.len().min(KEY_SHOWN)].into(), is_cut: key.len() > KEY_SHOWN }
+impl ShownKey {
+    pub fn of(key: &[u8]) -> ShownKey {
+        ShownKey { bytes: key[..key.len().min(KEY_SHOWN)].into(), is_cut: key.len() > KEY_SHOWN }
     }
 }
 
@@ -42,21 +42,21 @@ pub enum Kind {
 
 /// A lock that is held.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct LockSeen {
+pub struct ShownLock {
     pub session: u64,
     pub space: SpaceId,
     pub kind: Kind,
-    pub from: KeySeen,
+    pub from: ShownKey,
     /// The end of a range, exclusive. None: the tree's.
-    pub to: Option<KeySeen>,
+    pub to: Option<ShownKey>,
 }
 
 /// A lock that is waited for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct WaitSeen {
+pub struct ShownWait {
     pub session: u64,
     pub space: SpaceId,
-    pub key: KeySeen,
+    pub key: ShownKey,
     pub want: WantedLock,
     /// Since when, on the world's clock.
     pub since: Nanos,
@@ -67,7 +67,7 @@ pub struct WaitSeen {
 
 impl Locks {
     /// All waiters, in order of arrival.
-    pub fn waits_seen(&self) -> Vec<WaitSeen> {
+    pub fn waits_seen(&self) -> Vec<ShownWait> {
         let mut waits = self.inner.lock().waiters.seen();
         waits.sort_unstable_by_key(|wait| (wait.since, wait.session));
         waits
@@ -91,20 +91,20 @@ impl Locks {
     }
 
     /// Calls `each` with locks that are held, at most `max` of them. No mutex is held in the call.
-    pub fn each_seen(&self, max: usize, each: &mut dyn FnMut(&LockSeen)) {
+    pub fn each_seen(&self, max: usize, each: &mut dyn FnMut(&ShownLock)) {
         let mut left = max;
-        let mut hand_out = |portion: &mut Vec<LockSeen>| {
+        let mut hand_out = |portion: &mut Vec<ShownLock>| {
             portion.truncate(left);
             left -= portion.len();
             portion.drain(..).for_each(|lock| each(&lock));
             left > 0
         };
         let mut portion = Vec::new();
-        let lock = |session, space, kind, from: &[u8]| LockSeen {
+        let lock = |session, space, kind, from: &[u8]| ShownLock {
             session,
             space,
             kind,
-            from: KeySeen::of(from),
+            from: ShownKey::of(from),
             to: None,
         };
         let (mut piece, mut more) = (0, true);
@@ -149,7 +149,7 @@ impl Locks {
                     let inner = self.inner.lock();
                     after = inner.gaps.some((space, session), held, after.as_deref(), PORTION, |from, to| {
                         portion
-                            .push(LockSeen { to: to.map(KeySeen::of), ..lock(session, space, kind, from) });
+                            .push(ShownLock { to: to.map(ShownKey::of), ..lock(session, space, kind, from) });
                     });
                     drop(inner);
                     if !hand_out(&mut portion) {
