@@ -21,7 +21,7 @@ lint: ## lock files, formatting, clippy, how the source tree is divided, and wor
 	@scripts/words.py
 simulate: ## power loss in the simulation, with more seeds: SEEDS=1000
 	TERRACE_SEEDS=$(or $(SEEDS),500) cargo test --release -p terrace-engine --features planted-bugs --test durable_reads --test old_versions --test storage_crash --test txn_crash
-bench: ## runs one benchmark: NAME=embedded, kv-memory, kv-tiered, memory, fig6, fig7, fig8a, fig8b, fig8c, split, traces, or sql-bypass, -cold, -disk, -first, -flash, -instructions, -load, -locks, -memory, -tables, -tpcc
+bench: ## runs one benchmark: NAME=embedded, kv-memory, kv-tiered, memory, fig6, fig7, fig8a, fig8b, fig8c, fig-split, split, traces, or sql-bypass, -cold, -disk, -first, -flash, -instructions, -load, -locks, -memory, -tables, -tpcc
 	@scripts/bench.sh $(NAME)
 profile: ## records the compiler's profile of the engine again (crates/sql/profile)
 	@scripts/profile.sh
@@ -42,7 +42,7 @@ planted: ## checks that the tests find each planted bug
 	cargo test --release -p terrace-engine --features planted-bugs --lib --test build --test copy --test cursors --test durable_reads --test every_step --test halves --test large_gone --test large_past --test large_unread --test leaks --test load --test many_locks --test old_versions --test patches --test phantoms --test prepared --test put_back --test row_ranges --test storage_crash --test temporary --test txn_crash --test txn_locks --test write_policies --test write_throttle planted -- --ignored
 	cargo test --release -p terrace --features planted-bugs --test embedded_model planted -- --ignored
 	cargo test --release -p terrace-log --features planted-bugs --lib planted -- --ignored
-	cargo test --release -p terrace-tier --features planted-bugs --lib --test block_model --test flash_model --test sink --test sink_lives planted -- --ignored
+	cargo test --release -p terrace-tier --features planted-bugs --lib --test block_model --test flash_model --test sink --test sink_lives --test split_pages planted -- --ignored
 	cargo test --release -p terrace-kv --features planted-bugs --test absent_keys --test failing_storage --test tiering_model planted -- --ignored
 clean: ## removes target/
 	rm -rf target

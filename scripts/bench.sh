@@ -49,7 +49,7 @@ traces)
   cargo build --release --locked -p terrace-cli
   JAR=$JAR TERRACE=$TARGET/release/terrace "$("$ROOT/scripts/python.sh" plots)" bench/traces.py "$OUT"
   ;;
-fig6 | fig7 | fig8a | fig8b | fig8c | sql-*)
+fig6 | fig7 | fig8a | fig8b | fig8c | fig-split | sql-*)
   [ -f "bench/${NAME//-/_}.py" ] || fail "there is no benchmark $NAME"
   "$ROOT/scripts/build.sh" >/dev/null
   need sysbench
@@ -69,6 +69,6 @@ fig6 | fig7 | fig8a | fig8b | fig8c | sql-*)
   case $NAME in fig*) WITH=plots ;; esac
   "$("$ROOT/scripts/python.sh" $WITH)" "bench/${NAME//-/_}.py" "$OUT"
   ;;
-*) fail "NAME=$NAME is not one of embedded, kv-memory, kv-tiered, memory, fig6, fig7, fig8a, fig8b, fig8c, split, sql-bypass, sql-cold, sql-disk, sql-first, sql-flash, sql-instructions, sql-load, sql-locks, sql-memory, sql-tables, sql-tpcc, traces" ;;
+*) fail "NAME=$NAME is not one of embedded, kv-memory, kv-tiered, memory, fig6, fig7, fig8a, fig8b, fig8c, fig-split, split, sql-bypass, sql-cold, sql-disk, sql-first, sql-flash, sql-instructions, sql-load, sql-locks, sql-memory, sql-tables, sql-tpcc, traces" ;;
 esac
 say "Written: $OUT/$NAME.json"

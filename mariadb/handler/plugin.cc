@@ -35,7 +35,7 @@ namespace terrace {
 handlerton *hton;
 terrace_engine *engine;
 
-static char *config_path, *volume_path, *flash_path, *object_url, *object_endpoint, *emulate_profile, *flash_admission, *metrics_listen, *without;
+static char *config_path, *volume_path, *flash_path, *object_url, *object_endpoint, *emulate_profile, *flash_admission, *split, *metrics_listen, *without;
 static char *compression;
 static ulonglong memory_bytes, log_bytes, log_partitions, object_buffer_bytes, sink_after, flash_bytes;
 static ulonglong sink_requests_max, memory_max_bytes, resize_wait;
@@ -63,6 +63,10 @@ static MYSQL_SYSVAR_STR(flash_path, flash_path, FIXED,
 static MYSQL_SYSVAR_STR(flash_admission, flash_admission, FIXED,
                         "Which pages that leave memory are copied to flash once it is full: admit-all, one-hit-discard, "
                         "ghost, tiny-lfu, ghost-tiny-lfu, ghost-whole. Default: ghost",
+                        nullptr, nullptr, nullptr);
+static MYSQL_SYSVAR_STR(split, split, FIXED,
+                        "How reads of pages that are both on flash and on the volume are divided: off, on or knee, shortest-wait, "
+                        "equal-latency, orthus, backend-only. Default: off",
                         nullptr, nullptr, nullptr);
 static MYSQL_SYSVAR_STR(without, without, FIXED,
                         "Mechanisms to leave out, by comma, to see what each is worth: clean-copies, prefetch, shared-misses, "
@@ -277,7 +281,7 @@ bool innodb_is_strict(THD *thd)
 static struct st_mysql_sys_var *variables[]= {
   MYSQL_SYSVAR(config), MYSQL_SYSVAR(volume_path), MYSQL_SYSVAR(flash_path), MYSQL_SYSVAR(object),
   MYSQL_SYSVAR(object_endpoint), MYSQL_SYSVAR(emulate), MYSQL_SYSVAR(metrics_listen), MYSQL_SYSVAR(memory), MYSQL_SYSVAR(log),
-  MYSQL_SYSVAR(log_partitions), MYSQL_SYSVAR(object_buffer), MYSQL_SYSVAR(sink_after_ms), MYSQL_SYSVAR(flash), MYSQL_SYSVAR(flash_admission), MYSQL_SYSVAR(without),
+  MYSQL_SYSVAR(log_partitions), MYSQL_SYSVAR(object_buffer), MYSQL_SYSVAR(sink_after_ms), MYSQL_SYSVAR(flash), MYSQL_SYSVAR(flash_admission), MYSQL_SYSVAR(split), MYSQL_SYSVAR(without),
   MYSQL_SYSVAR(locks_max),
   MYSQL_SYSVAR(log_wait_timeout_ms), MYSQL_SYSVAR(purge_lag_max), MYSQL_SYSVAR(flush_log_at_trx_commit), MYSQL_SYSVAR(lock_wait_timeout_ms),
   MYSQL_SYSVAR(snapshot_isolation), MYSQL_SYSVAR(foreign_keys), MYSQL_SYSVAR(backup_stage), MYSQL_SYSVAR(backup_copy_dir), MYSQL_SYSVAR(copy_to), MYSQL_SYSVAR(memory_max), MYSQL_SYSVAR(temporary_max), MYSQL_SYSVAR(resize_wait_timeout_ms),
@@ -301,7 +305,7 @@ static const struct { const char *name; double *value; } prices[]= {
 static const struct { const char *name; char **value; } texts[]= {
   {"volume_path", &volume_path}, {"flash_path", &flash_path}, {"object", &object_url}, {"object_endpoint", &object_endpoint},
   {"emulate", &emulate_profile}, {"metrics_listen", &metrics_listen}, {"compression", &compression},
-  {"flash_admission", &flash_admission}, {"without", &without}};
+  {"flash_admission", &flash_admission}, {"split", &split}, {"without", &without}};
 
 /** Whether the variable was given at the start, on the command line or in one of the server's option files. */
 static bool is_given(const char *name)
@@ -384,6 +388,7 @@ static std::string settings()
   put_text(&toml, "volume_path", volume_path);
   put_text(&toml, "flash_path", flash_path);
   put_text(&toml, "flash_admission", flash_admission);
+  put_text(&toml, "split", split);
   put_text(&toml, "without", without);
   put_text(&toml, "compression", compression);
   put_text(&toml, "object", object_url);

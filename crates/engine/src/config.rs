@@ -15,6 +15,7 @@ use terrace_tier::flash::admission::filter::Rule;
 use terrace_tier::objects::object::codec::Codec;
 use terrace_tier::objects::sink;
 use terrace_tier::page::PAGE_SIZE;
+use terrace_tier::read::split::SplitRule;
 use toml::{Table, Value};
 
 pub use memory::{Budget, Buffers};
@@ -67,6 +68,7 @@ pub struct Config {
     pub compression: Codec,
     pub flash: Bytes,
     pub flash_admission: Rule,
+    pub split: SplitRule,
     pub without: Without,
     pub lock_wait_timeout_ms: u64,
     pub locks_max: usize,
@@ -92,6 +94,7 @@ impl Default for Config {
             compression: Codec::Zstd,
             flash: Bytes(0),
             flash_admission: Rule::Ghost,
+            split: SplitRule::Off,
             without: Without::default(),
             lock_wait_timeout_ms: 50_000,
             locks_max: 1_000_000,
@@ -109,6 +112,7 @@ enum Field {
     Count(fn(&mut Config) -> &mut usize),
     Millis(fn(&mut Config) -> &mut u64),
     Rule(fn(&mut Config) -> &mut Rule),
+    Split(fn(&mut Config) -> &mut SplitRule),
     Codec(fn(&mut Config) -> &mut Codec),
     Price(fn(&mut Config) -> &mut Price),
     Without(fn(&mut Config) -> &mut Without),
@@ -190,6 +194,12 @@ pub const SETTINGS: &[Setting] = &[
                   what would leave for them); ghost-tiny-lfu (both of the last two: about half the writes of ghost);\n\
                   ghost-whole (as ghost, and remembers twice as many of those that had left).",
         field: Field::Rule(|c| &mut c.flash_admission),
+    },
+    Setting {
+        name: "split",
+        meaning: "How reads of pages that are both on flash and on the volume are divided: off (flash serves them), on or knee (each\n\
+                  device is filled to just past its knee), shortest-wait, equal-latency, orthus, backend-only (the volume serves them).",
+        field: Field::Split(|c| &mut c.split),
     },
     Setting {
         name: "without",
@@ -297,6 +307,13 @@ impl Setting {
                     .and_then(Rule::named)
                     .ok_or_else(|| format!("{} = {value} is not among {}", self.name, known()))?;
             }
+            Field::Split(field) => {
+                let known = || SplitRule::NAMES.map(|(name, _)| name).join(", ");
+                *field(config) = value
+                    .as_str()
+                    .and_then(SplitRule::named)
+                    .ok_or_else(|| format!("{} = {value} is not among {}", self.name, known()))?;
+            }
             Field::Without(field) => {
                 let text = value
                     .as_str()
@@ -322,7 +339,7 @@ impl Setting {
             Field::Size(field) => Some(field(config).0),
             Field::Count(field) => Some(*field(config) as u64),
             Field::Millis(field) => Some(*field(config)),
-            Field::Rule(_) | Field::Codec(_) | Field::Without(_) => None,
+            Field::Rule(_) | Field::Split(_) | Field::Codec(_) | Field::Without(_) => None,
             Field::Price(field) => Some(field(config).0),
         }
     }
@@ -333,6 +350,7 @@ impl Setting {
             Field::Count(field) => field(config).to_string(),
             Field::Millis(field) => field(config).to_string(),
             Field::Rule(field) => format!("\"{}\"", field(config).name()),
+            Field::Split(field) => format!("\"{}\"", field(config).name()),
             Field::Codec(field) => format!("\"{}\"", field(config).name()),
             Field::Price(field) => field(config).to_string(),
             Field::Without(field) => format!("\"{}\"", field(config)),
@@ -428,6 +446,7 @@ impl Config {
         vec![
             ("compression", self.compression.name().into()),
             ("flash_admission", self.flash_admission.name().into()),
+            ("split", self.split.name().into()),
             ("without", self.without.to_string()),
         ]
     }

@@ -78,6 +78,7 @@ use terrace_tier::objects::object::codec::Codecs;
 use terrace_tier::objects::sink::Patches;
 use terrace_tier::page::SpaceId;
 use terrace_tier::read::ReadPath;
+use terrace_tier::read::split::PageSplit;
 use terrace_tier::volume::flush::{FlushWorker, Flusher};
 use terrace_tier::volume::map::{Map, MapError, home};
 use terrace_tier::volume::object_buffer::ObjectBuffer;
@@ -191,6 +192,11 @@ impl Storage {
         let path = ReadPath::new(map.clone(), buffer.clone(), flash.clone(), far, misses);
         let path = Arc::new(path.without(config.without));
         path.set_pending(pending.clone());
+        if let Some(split) =
+            PageSplit::new(config.split, parts.world.clock.clone()).filter(|_| flash.is_some())
+        {
+            path.set_split(split);
+        }
         let rules = Arc::new(Rules::default());
         path.set_rules(parts.world.clone(), rules.clone());
         if let Some(bpe) = &bpe {
@@ -269,6 +275,7 @@ impl Storage {
             (0..config.buffers(cold.is_some()).prefetchers).map(|_| Prefetcher(pages.pool().clone()));
         workers.extend(prefetchers.map(|one| sched.spawn(Box::new(one))));
         workers.extend(bpe.iter().map(|bpe| sched.spawn(Box::new(BpeWorker(bpe.clone())))));
+        workers.extend(path.split_watcher().map(|watcher| sched.spawn(Box::new(watcher))));
         workers.extend(cold.iter().flat_map(|cold| cold.workers()).map(|worker| sched.spawn(worker)));
         Ok(Storage {
             world: parts.world.clone(),

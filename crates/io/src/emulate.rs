@@ -89,8 +89,22 @@ pub const CLOUD: Profile = Profile {
     },
 };
 
+/// What a small instance gets of each: a few thousand requests a second of flash, the baseline of a general-purpose volume.
+pub const SMALL: Profile = Profile {
+    name: "small",
+    flash: Device { read: 90 * MICRO, write: 40 * MICRO, bandwidth: 125_000_000, rate: 8_000, spread: TAIL },
+    volume: Device {
+        read: 500 * MICRO,
+        write: 500 * MICRO,
+        bandwidth: 125_000_000,
+        rate: 3_000,
+        spread: TAIL,
+    },
+    store: CLOUD.store,
+};
+
 /// Every profile, for messages.
-pub const PROFILES: &[&Profile] = &[&CLOUD];
+pub const PROFILES: &[&Profile] = &[&CLOUD, &SMALL];
 
 impl Profile {
     pub fn named(name: &str) -> Option<&'static Profile> {

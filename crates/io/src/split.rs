@@ -23,7 +23,7 @@
 //! Beside it: [`experiments`] are the measurements of `terrace bench split`, [`profile`] is what NetCAS measures beforehand, [`model`] simulates devices, [`reader`] is a plain block cache over
 //! a router, [`remote`] a block server over TCP with shaped bandwidth.
 //!
-//! Not here: what bytes mean, and which pages have several copies. Pages and files are not connected yet: see docs/split.md.
+//! Not here: what bytes mean, and which pages have several copies (`terrace_tier::read::split`). Files are not connected yet: see docs/split.md.
 
 pub mod diffuse;
 pub mod experiments;

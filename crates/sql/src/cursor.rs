@@ -102,7 +102,8 @@ impl TerraceCursor {
 
     /// Closes it, and keeps its memory.
     fn put(mut self: Box<TerraceCursor>) {
-        let is_short = self.cursor.room().share(self.account.counted()) < KEPT_FROM;
+        let (room, counted) = (self.cursor.room(), self.account.counted());
+        let is_short = room.share(counted) < KEPT_FROM || !room.may_keep(counted);
         let Self { cursor, memory, rows, holes, buffer, row, .. } = &mut *self;
         cursor.end_into(memory);
         cursor.0 = None;

@@ -102,3 +102,5 @@ pub static FREED_PAGE_PASSED: Switch = Switch::new();
 pub static USED_PAGE_FORGOTTEN: Switch = Switch::new();
 /// The search for a victim drops the queue's entry of a page that is just coming in.
 pub static CLAIMED_ENTRY_DROPPED: Switch = Switch::new();
+/// A split read of a slot takes whatever intact image of the page is there.
+pub static SPLIT_TAG_NOT_CHECKED: Switch = Switch::new();

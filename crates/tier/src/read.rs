@@ -3,13 +3,14 @@
 //!
 //! On the volume a page is in its slot or, after sinking, perhaps still in the slot that it left (`map/clean.rs`).
 //!
-//! [`ReadPath::fetch`] is the whole read, one line a tier. The map says which image is current. An image from any tier is served only
+//! [`ReadPath::fetch`] is the whole read, one line a tier. With `split`, a page that is both on flash and on the volume is read where it is served best (`split`). The map says which image is current. An image from any tier is served only
 //! if it is intact, belongs to this page, and carries the map's tag (invariants 2 and 9). A corrupt image on flash is a miss. A
 //! corrupt image on the volume or in an object is an error that names tier, object, space and page: flash was searched before,
 //! and no other place has an image with the map's tag (an object of a page that has a slot is older).
 
 mod ahead;
 mod limit;
+pub mod split;
 
 use crate::ablation::{Mechanism, Without};
 use crate::address::Slot;
@@ -60,6 +61,7 @@ pub struct ReadPath {
     pending: OnceLock<Arc<dyn PendingRedo>>,
     limits: OnceLock<limit::Limits>,
     spill: OnceLock<Arc<Spill>>,
+    split: OnceLock<Arc<split::PageSplit>>,
     misses: Arc<Misses>,
     without: Without,
     pub counters: PathCounters,
@@ -81,6 +83,7 @@ impl ReadPath {
             pending: OnceLock::new(),
             limits: OnceLock::new(),
             spill: OnceLock::new(),
+            split: OnceLock::new(),
             misses,
             without: Without::default(),
             counters: PathCounters::default(),
@@ -110,6 +113,11 @@ impl ReadPath {
 
     /// The current image from the nearest tier that has it.
     fn fetch_image(&self, id: PageId, home: &Home, image: &mut [u8]) -> Result<Tier, ReadError> {
+        if let Some(copies) = self.second_copy(id, home)
+            && let Some(tier) = self.split_image(copies, id, home, image)
+        {
+            return Ok(tier); // R2 or R3
+        }
         if self.limits_reads(id.space) && self.on_flash(id) {
             self.spend(id, Tier::Flash, 1);
         }
@@ -121,7 +129,7 @@ impl ReadPath {
             self.spend(id, Tier::Volume, 1);
             self.counters.volume.fetch_add(1, Ordering::Relaxed);
             self.map.want_on_flash(id);
-            return self.misses.on_volume(|| self.from_volume(id, slot, home.tag, image)); // R3
+            return self.misses.on_volume(|| self.from_volume(id, slot, Some(home.tag), image)); // R3
         }
         let Some(at) = &home.object else { return Err(ReadError::Absent(id)) };
         if self.clean_copy(id, home.tag, image) {
@@ -132,9 +140,15 @@ impl ReadPath {
         self.misses.in_store(|| self.from_object(id, at, home.tag, image)) // R4
     }
 
-    fn from_volume(&self, id: PageId, slot: Slot, tag: Tag, image: &mut [u8]) -> Result<Tier, ReadError> {
+    fn from_volume(
+        &self,
+        id: PageId,
+        slot: Slot,
+        tag: Option<Tag>,
+        image: &mut [u8],
+    ) -> Result<Tier, ReadError> {
         self.buffer.read(slot, image).map_err(|error| ReadError::Disk { id, tier: Tier::Volume, error })?;
-        page::check(image, id, Some(tag)).map_err(|bad| ReadError::Corrupt {
+        page::check(image, id, tag).map_err(|bad| ReadError::Corrupt {
             id,
             tier: Tier::Volume,
             key: None,
@@ -147,7 +161,7 @@ impl ReadPath {
     fn clean_copy(&self, id: PageId, tag: Tag, image: &mut [u8]) -> bool {
         let Some(slot) = self.map.clean_copy(id, tag) else { return false };
         self.spend(id, Tier::Volume, 1);
-        let read = self.misses.on_volume(|| self.from_volume(id, slot, tag, image));
+        let read = self.misses.on_volume(|| self.from_volume(id, slot, Some(tag), image));
         match read {
             Ok(_) => self.counters.clean.fetch_add(1, Ordering::Relaxed),
             // Usually the slot was allocated again meanwhile: the object has the page.

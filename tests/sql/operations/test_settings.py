@@ -107,11 +107,11 @@ def test_a_setting_that_the_volume_overrules_is_in_the_error_log_with_what_is_in
 
 def test_wrong_settings_are_named_at_once_and_the_server_lives(stopped, run):
     base = stopped.options
-    wrong = ["memory=1M", "log-partitions=99", "flash=1G", "object=ftp://nowhere/x", "emulate=moon", "flash-admission=never", "without=speed"]
+    wrong = ["memory=1M", "log-partitions=99", "flash=1G", "object=ftp://nowhere/x", "emulate=moon", "flash-admission=never", "split=never", "without=speed"]
     stopped.options = base + [f"--terrace-{one}" for one in wrong]
     stopped.start()
     [line] = said(stopped)
-    for part in ("memory = 1M", "log_partitions = 99", "flash_path", "ftp", 'emulate = "moon"', 'flash_admission = "never"', 'without = "speed"'):
+    for part in ("memory = 1M", "log_partitions = 99", "flash_path", "ftp", 'emulate = "moon"', 'flash_admission = "never"', 'split = "never"', 'without = "speed"'):
         assert part in line, (part, line)
     connection = stopped.connect()
     assert run(connection, "SELECT 1") == [(1,)]

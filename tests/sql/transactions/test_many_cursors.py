@@ -185,3 +185,29 @@ def test_many_sessions_read_many_partitions_in_order_at_once(full):
     assert max(lent) <= MEMORY / 8, max(lent)
     connection = full.connect()
     wait_until(lambda: int(run(connection, "SHOW GLOBAL STATUS LIKE 'Terrace_memory_lent_cursors'")[0][1]) < MEMORY / 32)
+
+
+def test_idle_sessions_leave_memory_to_bulk_builds():
+    """What their last statements buffered is not kept in borrowed memory, of which a change of partitions borrows for each tree that it builds."""
+    server = private([f"--terrace-memory={MEMORY}", "--thread-cache-size=100"])
+    try:
+        connection = server.connect()
+        run(connection, "CREATE DATABASE d")
+        connection.select_db("d")
+        run(connection, "CREATE TABLE t (id INT PRIMARY KEY, k INT, c VARCHAR(60), KEY k (k), KEY c (c)) ENGINE=Terrace PARTITION BY HASH (id) PARTITIONS 2")
+        run(connection, "INSERT INTO t SELECT seq, seq * 7919 % 30011, MD5(seq) FROM seq_1_to_30000")
+        idle = [server.connect(database="d") for _ in range(40)]
+        for one in idle:
+            run(one, "SELECT SUM(CRC32(c)) FROM t FORCE INDEX (k) WHERE k >= 0 ORDER BY k")
+
+        def number(name):
+            return int(run(connection, f"SHOW GLOBAL STATUS LIKE 'terrace_{name}'")[0][1])
+
+        wait_until(lambda: number("memory_lent_cursors") == 0, 60)
+        before = number("bypass_pages")
+        run(connection, "ALTER TABLE t ADD PARTITION PARTITIONS 3")
+        assert number("bypass_pages") > before + 100
+        assert run(connection, "CHECK TABLE t")[0][3] == "OK" and run(connection, "SELECT COUNT(*) FROM t") == [(30000,)]
+        [one.close() for one in idle]
+    finally:
+        end(server)

@@ -25,6 +25,9 @@ pub const PLENTY: usize = 256 << 10;
 /// Changes below this are not counted.
 pub const LEAST: usize = 1 << 10;
 
+/// Buffers of at most this many bytes may always wait for their next cursor.
+const IDLE_SMALL: usize = 8 << 10;
+
 pub struct CursorMemory {
     pool: Arc<Pool>,
     used: AtomicUsize,
@@ -67,6 +70,12 @@ impl CursorMemory {
         };
         let left = (self.own.load(Ordering::Relaxed) + lent).saturating_sub(self.used());
         ((left + held) / SHARE).min(PLENTY)
+    }
+
+    /// Whether buffers of `held` bytes, counted already, may wait for their next cursor. Borrowed memory is for open cursors: what idle threads
+    /// keep of it, sorts and locks could not borrow.
+    pub fn may_keep(&self, held: usize) -> bool {
+        held <= IDLE_SMALL || self.used() <= self.own.load(Ordering::Relaxed)
     }
 
     fn change(&self, from: usize, to: usize) {
@@ -213,6 +222,21 @@ mod tests {
         drop(one);
         drop(others);
         assert_eq!(room.share(0), BOUND / SHARE);
+    }
+
+    #[test]
+    fn buffers_that_wait_for_their_next_cursor_use_no_borrowed_memory() {
+        let room = room();
+        let mut kept = Vec::new();
+        for _ in 0..200 {
+            let mut account = account(&room);
+            account.set(40_000);
+            if room.may_keep(account.counted()) {
+                kept.push(account);
+            }
+        }
+        assert_eq!((kept.len(), room.pool.lent_for(Purpose::Cursors)), (OWN / 40_000, 0));
+        assert!(room.may_keep(IDLE_SMALL));
     }
 
     #[test]

@@ -89,6 +89,8 @@ named! {
     Flush "flush",
     /// The index of the flash cache.
     Flash "flash",
+    /// The next probe of a device that divided reads avoid.
+    SplitProbe "flash",
     /// What sinks.
     Sink "sink",
     /// Objects that are read and collected.

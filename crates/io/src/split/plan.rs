@@ -29,6 +29,35 @@ pub enum Plan {
     Wait { limits: PerDevice<u32>, costs: PerDevice<u64>, latencies: PerDevice<u64> },
 }
 
+impl Plan {
+    /// The plan as text, with the devices' names.
+    pub fn describe(&self, names: &[&str]) -> String {
+        let limit = |units: u32| match units {
+            u32::MAX => "any number".to_string(),
+            units => format!("{:.1}", f64::from(units) / f64::from(LIMIT_UNIT)),
+        };
+        let each = |of: &dyn Fn(usize) -> String| {
+            let parts: Vec<String> =
+                names.iter().enumerate().map(|(at, name)| format!("{name} {}", of(at))).collect();
+            parts.join(", ")
+        };
+        match self {
+            Plan::Share { weights, .. } => {
+                let all: u32 = names.iter().enumerate().map(|(at, _)| u32::from(weights[at])).sum();
+                let share =
+                    |at: usize| format!("{:.1} %", 100.0 * f64::from(weights[at]) / f64::from(all.max(1)));
+                format!("shares: {}", each(&share))
+            }
+            Plan::Fill { limits, .. } => {
+                format!("filled up to, in flight: {}", each(&|at| limit(limits[at])))
+            }
+            Plan::Wait { limits, .. } => {
+                format!("the shortest expected wait, beyond, in flight: {}", each(&|at| limit(limits[at])))
+            }
+        }
+    }
+}
+
 /// Limits count in sixteenths of a request; `u32::MAX`: no limit.
 pub const LIMIT_UNIT: u32 = 16;
 /// The cost that excludes a device as long as another one can serve.

@@ -325,6 +325,11 @@ impl Router {
         }
     }
 
+    /// How long a read of a device may take before another device is asked.
+    pub fn hedge_after(&self, device: usize) -> Nanos {
+        self.shared[device].hedge_after.load(Relaxed)
+    }
+
     pub fn in_flight(&self, device: usize) -> u32 {
         self.shared[device].in_flight.load(Relaxed).clamp(0, i64::from(u32::MAX)) as u32
     }

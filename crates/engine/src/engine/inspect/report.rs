@@ -4,6 +4,7 @@
 //! [`SHORTEST`] of that begins no new time. Not here: transactions and locks (`inspect::info_tables::locks`), whose tables the front knows by name.
 
 use crate::engine::Engine;
+use crate::storage::Storage;
 use std::collections::HashMap;
 use std::fmt::Write;
 use terrace_io::clock::Nanos;
@@ -179,7 +180,7 @@ fn log(now: &Numbers) -> String {
     out
 }
 
-fn tiers(now: &Numbers, has_flash: bool, has_store: bool) -> String {
+fn tiers(now: &Numbers, has_flash: bool, has_store: bool, split: &str) -> String {
     let get = |name: &str| now.get(name);
     let (hits, misses) = (get("pool_read_requests"), get("pool_misses"));
     let mut out = format!(
@@ -204,6 +205,7 @@ fn tiers(now: &Numbers, has_flash: bool, has_store: bool) -> String {
         ),
         (true, _) => writeln!(out, "flash: not used, for it does not work; a restart uses it again"),
     };
+    out.push_str(split);
     let (slots, free) = (get("object_buffer_slots"), get("object_buffer_slots_free"));
     let _ = writeln!(
         out,
@@ -240,6 +242,26 @@ fn tiers(now: &Numbers, has_flash: bool, has_store: bool) -> String {
     out
 }
 
+/// Where reads of pages with two copies go, and why.
+fn split(storage: &Storage) -> String {
+    let Some(split) = storage.path.split() else { return String::new() };
+    let status = split.router().status();
+    let mut out = format!("split: {}; {}", status.policy, status.plan.describe(&["flash", "volume"]));
+    for device in &status.devices {
+        let _ = write!(
+            out,
+            "; {}: {} reads since the start, {} µs on average lately, {} in flight{}",
+            device.name,
+            device.reads,
+            device.latency / 1000,
+            device.in_flight,
+            if device.is_suspect { ", avoided because it fails or hangs" } else { "" },
+        );
+    }
+    out.push('\n');
+    out
+}
+
 impl Engine {
     /// What it is about, and lines of text.
     pub fn report(&self) -> Vec<(&'static str, String)> {
@@ -257,7 +279,7 @@ impl Engine {
             ("activity", activity(&before, &now)),
             ("history", history(&now)),
             ("log", log(&now)),
-            ("tiers", tiers(&now, storage.bpe.is_some(), storage.cold.is_some())),
+            ("tiers", tiers(&now, storage.bpe.is_some(), storage.cold.is_some(), &split(storage))),
         ]
     }
 }
@@ -297,10 +319,10 @@ mod tests {
     #[test]
     fn tiers_that_are_not_there_are_said_not_to_be() {
         let now = numbers(1, &[("object_buffer_slots", 100), ("object_buffer_slots_free", 75)]);
-        let text = tiers(&now, false, false);
+        let text = tiers(&now, false, false, "");
         assert!(text.contains("flash: none\n") && text.contains("object store: none\n"), "{text}");
         assert!(text.contains("25 of 100 places taken, 25.0 %"), "{text}");
-        let text = tiers(&numbers(1, &[("flash_off", 1), ("object_store_troubled", 1)]), true, true);
+        let text = tiers(&numbers(1, &[("flash_off", 1), ("object_store_troubled", 1)]), true, true, "");
         assert!(text.contains("flash: not used") && text.contains("does not answer"), "{text}");
     }
 }

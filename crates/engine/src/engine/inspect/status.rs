@@ -2,10 +2,12 @@
 
 use crate::config::{Bytes, Config};
 use crate::engine::Engine;
+use crate::storage::Storage;
 use crate::storage::requests::{self, Requests};
 use crate::storage::trouble::Trouble;
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_io::disk::Class;
+use terrace_io::split::router::DeviceStatus;
 use terrace_log::Redo;
 use terrace_tier::memory::pool::Purpose;
 use terrace_tier::objects::collect::CollectCounters;
@@ -218,6 +220,7 @@ impl Engine {
             list.push(("volume_syncs".into(), syncs.requests));
             list.push(("volume_sync_microseconds".into(), syncs.nanos / 1000));
         }
+        list.extend(split_status(s));
         list.extend(self.temporary_status().into_iter().map(|(name, value)| (name.to_string(), value)));
         list.extend(requests::totals(s));
         list
@@ -314,3 +317,31 @@ impl Engine {
             .or_else(|| s.checkpointer.failure().map(|e| e.to_string()))
     }
 }
+
+/// What divided reads did; zeros while they are not divided.
+fn split_status(s: &Storage) -> Vec<(String, u64)> {
+    let status = s.path.split().map(|split| split.router().status());
+    let device = |number: usize, of: fn(&DeviceStatus) -> u64| {
+        status.as_ref().and_then(|status| status.devices.get(number)).map_or(0, of)
+    };
+    let both = |of: fn(&DeviceStatus) -> u64| device(0, of) + device(1, of);
+    let mut list = vec![
+        ("split_fall_backs", status.as_ref().map_or(0, |status| status.fall_backs)),
+        ("split_failed", both(|d| d.failed)),
+        ("split_stale", both(|d| d.stale)),
+        ("split_overdue", both(|d| d.overdue)),
+        ("split_probes", both(|d| d.probes)),
+    ];
+    for (number, names) in SPLIT_NAMES.iter().enumerate() {
+        list.push((names[0], device(number, |d| d.reads)));
+        list.push((names[1], device(number, |d| d.latency / 1000)));
+        list.push((names[2], device(number, |d| u64::from(d.in_flight))));
+        list.push((names[3], device(number, |d| u64::from(d.is_suspect))));
+    }
+    list.into_iter().map(|(name, value)| (name.to_string(), value)).collect()
+}
+
+const SPLIT_NAMES: [[&str; 4]; 2] = [
+    ["split_flash_reads", "split_flash_microseconds", "split_flash_in_flight", "split_flash_avoided"],
+    ["split_volume_reads", "split_volume_microseconds", "split_volume_in_flight", "split_volume_avoided"],
+];
