@@ -166,7 +166,7 @@ impl Pool {
             homeless_sinking: AtomicUsize::new(0),
             unspilled: AtomicUsize::new(0),
             below,
-            scans: Scans::new(headroom.low()),
+            scans: Scans::new(4 * headroom.low()),
             prefetch_max: AtomicUsize::new(crate::memory::prefetch::PREFETCH_MAX),
             frames_freed: Event::new(),
             cleaned: Event::new(),

@@ -44,6 +44,10 @@ impl Pool {
         }
         let most = max.min(AHEAD_MAX).min(self.prefetch_max.load(Ordering::Relaxed));
         let spare = self.free_frames().saturating_sub(self.free_low() / 2).min(most);
+        if spare < most {
+            self.headroom.prefetch_was_short();
+            self.frames_wanted.notify();
+        }
         if spare == 0 {
             return Vec::new();
         }

@@ -343,7 +343,7 @@ impl Pool {
         let frames = self.frames_in_circulation();
         self.lending.show(frames);
         self.headroom.resize(frames);
-        self.scans.resize(self.headroom.low());
+        self.scans.resize(4 * self.headroom.low());
         self.queues.lock().resize(frames);
         if self.dirty_frames() > dirty_limit(frames) {
             self.flush_wanted.notify();

@@ -13,7 +13,7 @@ impl Pool {
         assert_eq!(image.len(), PAGE_SIZE);
         let no = {
             let mut free = self.free.lock();
-            let few = self.frames_in_circulation() / 8 + 2 * self.free_low();
+            let few = self.frames_in_circulation() / 4;
             if free.list.len() <= few {
                 return None;
             }

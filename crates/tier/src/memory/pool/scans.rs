@@ -168,7 +168,7 @@ impl Scans {
         scans
     }
 
-    /// Sets the number of frames that the pool keeps free.
+    /// Sets how many pages a stretch may have: as many as the pool has free frames for when scans are the only readers.
     pub fn resize(&self, kept_free: usize) {
         let (least, most) = STRETCH_MAX;
         self.stretch_max.store((kept_free as u32).clamp(least, most), Ordering::Relaxed);
