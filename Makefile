@@ -1,10 +1,12 @@
 # One command per intent, the same for a person and for CI.
-.PHONY: help run kv stop test lint simulate fuzz planted bench profile suites parity differ apps torture clean
+.PHONY: help run kv files stop test lint simulate fuzz planted bench profile suites parity differ apps torture clean
 
 run: ## installs, builds, starts MariaDB with Terrace on 127.0.0.1:3307, loads data, queries it, shows where pages are
 	@scripts/run.sh
 kv: ## builds, starts `terrace kv` on 127.0.0.1:6380, loads data, asks, shows where values are
 	@scripts/kv.sh
+files: ## builds, starts an S3 server and `terrace files` over it, reads 10,000 small files, with pandas and DuckDB too, shows where they are, stops both
+	@scripts/files.sh
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
 stop: ## stops the servers that `make run` and `make kv` left
@@ -21,7 +23,7 @@ lint: ## lock files, formatting, clippy, how the source tree is divided, and wor
 	@scripts/words.py
 simulate: ## power loss in the simulation, with more seeds: SEEDS=1000
 	TERRACE_SEEDS=$(or $(SEEDS),500) cargo test --release -p terrace-engine --features planted-bugs --test durable_reads --test old_versions --test storage_crash --test txn_crash
-bench: ## runs one benchmark: NAME=embedded, kv-memory, kv-tiered, memory, fig6, fig7, fig8a, fig8b, fig8c, fig-split, split, traces, or sql-bypass, -cold, -disk, -first, -flash, -instructions, -load, -locks, -memory, -tables, -tpcc
+bench: ## runs one benchmark: NAME=embedded, files, kv-memory, kv-tiered, memory, fig6, fig7, fig8a, fig8b, fig8c, fig-split, split, traces, or sql-bypass, -cold, -disk, -first, -flash, -instructions, -load, -locks, -memory, -tables, -tpcc
 	@scripts/bench.sh $(NAME)
 profile: ## records the compiler's profile of the engine again (crates/sql/profile)
 	@scripts/profile.sh

@@ -35,6 +35,21 @@ split)
   rm -rf "$OUT/split.data"
   TERRACE=$TARGET/release/terrace "$("$ROOT/scripts/python.sh" plots)" bench/split.py "$OUT"
   ;;
+files)
+  if [ -z "${TERRACE:-}" ]; then
+    say "Building the benchmark"
+    cargo build --release --locked -p terrace-cli
+    TERRACE=$TARGET/release/terrace
+  fi
+  if [ -z "${S3_SERVER:-}" ]; then
+    cargo build --release --locked -p terrace-io --features object-store --example s3_server
+    S3_SERVER=$TARGET/release/examples/s3_server
+  fi
+  [ -n "${SITE:-}" ] || SITE=$("$ROOT/scripts/wheel.sh" release)
+  "$ROOT/scripts/install-c.sh" "$OUT/files-c" terrace_files
+  cc -O2 -o "$OUT/files-c/files" bench/files.c -I "$OUT/files-c/include" "$OUT/files-c/lib/libterrace_files_c.a" -lcurl -lpthread -ldl -lm
+  TERRACE=$TERRACE S3_SERVER=$S3_SERVER SITE=$SITE FILES_C=$OUT/files-c/files "$("$ROOT/scripts/python.sh" files)" bench/files.py "$OUT"
+  ;;
 traces)
   JAR=$CACHE/simulator-3.2.4.jar
   if [ ! -s "$JAR" ]; then
@@ -69,6 +84,6 @@ fig6 | fig7 | fig8a | fig8b | fig8c | fig-split | sql-*)
   case $NAME in fig*) WITH=plots ;; esac
   "$("$ROOT/scripts/python.sh" $WITH)" "bench/${NAME//-/_}.py" "$OUT"
   ;;
-*) fail "NAME=$NAME is not one of embedded, kv-memory, kv-tiered, memory, fig6, fig7, fig8a, fig8b, fig8c, fig-split, split, sql-bypass, sql-cold, sql-disk, sql-first, sql-flash, sql-instructions, sql-load, sql-locks, sql-memory, sql-tables, sql-tpcc, traces" ;;
+*) fail "NAME=$NAME is not one of embedded, files, kv-memory, kv-tiered, memory, fig6, fig7, fig8a, fig8b, fig8c, fig-split, split, sql-bypass, sql-cold, sql-disk, sql-first, sql-flash, sql-instructions, sql-load, sql-locks, sql-memory, sql-tables, sql-tpcc, traces" ;;
 esac
 say "Written: $OUT/$NAME.json"

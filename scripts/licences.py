@@ -72,6 +72,7 @@ def main():
     assert compatible("Apache-2.0", PERMISSIVE) and not compatible("GPL-2.0", PERMISSIVE)
     check("terrace-sql", GOOD, "compatible with GPL-2.0")
     check("terrace-capi", PERMISSIVE, "permissive")
+    check("terrace-files-capi", PERMISSIVE, "permissive")
     check("terrace-python", PERMISSIVE, "permissive")
 
 

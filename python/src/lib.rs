@@ -11,11 +11,13 @@
 //! | `convert` | arguments and results: bytes, bounds, durability |
 //! | `errors` | an exception for each kind of error |
 //! | `db`, `tree`, `txn`, `snapshot`, `batch`, `range` | one class each |
+//! | `files` | the shared memory of `terrace files` |
 
 mod batch;
 mod convert;
 mod db;
 mod errors;
+mod files;
 mod range;
 mod slot;
 mod snapshot;
@@ -30,6 +32,8 @@ mod _terrace {
     use crate::db::{Database, open};
     #[pymodule_export]
     use crate::errors::{Busy, Conflict, Corrupt, Error, Full, Invalid, NotFound, Poisoned, Unavailable};
+    #[pymodule_export]
+    use crate::files::SharedFiles;
     #[pymodule_export]
     use crate::range::Range;
     #[pymodule_export]

@@ -25,6 +25,7 @@ mod tests;
 pub use room::{Room, Victim};
 
 use crate::memory::extents::{Extent, Extents};
+use crate::memory::index::Index;
 use hashbrown::HashMap;
 use lru::Lru;
 use std::collections::VecDeque;
@@ -35,6 +36,9 @@ use terrace_io::clock::Nanos;
 pub const BLOCK_BYTES: u64 = 8 << 20;
 /// Times that one read begins again because the file changed.
 const RESTARTS_MAX: u8 = 4;
+
+/// Blocks that wait to be copied to flash; more are copied when they are evicted.
+const UNSAVED_MAX: usize = 1 << 16;
 
 pub type BlockId = u32;
 
@@ -133,6 +137,8 @@ pub struct Counts {
     /// Reads answered from memory at once, and those that waited for a flight.
     pub hits: u64,
     pub waited: u64,
+    /// The hits that clients copied by the index.
+    pub unasked: u64,
     pub failed: u64,
     /// Blocks evicted from memory.
     pub evicted: u64,
@@ -187,6 +193,18 @@ struct Block {
     accesses: u8,
 }
 
+impl Block {
+    fn victim(&self) -> Victim {
+        Victim {
+            path: self.path.clone(),
+            version: self.version.clone(),
+            index: self.index,
+            extent: self.extent,
+            accesses: self.accesses,
+        }
+    }
+}
+
 /// A read that waits for blocks or a check.
 struct Waiting {
     read: Read,
@@ -207,16 +225,22 @@ pub struct Settings {
     pub waiting_max: usize,
     /// Bytes that one answer leases; a longer read is answered in part.
     pub read_bytes_max: u64,
+    /// There is flash, to which blocks are copied when they come.
+    pub saves: bool,
 }
 
 pub struct Catalogue {
     settings: Settings,
+    /// What clients may read without a question.
+    index: Option<Index>,
     files: HashMap<Arc<str>, File>,
     /// All files, the oldest first: candidates to be forgotten.
     order: VecDeque<Arc<str>>,
     blocks: Vec<Option<Block>>,
     free_blocks: Vec<BlockId>,
     lru: Lru,
+    /// Blocks that came since the saver looked last; some may be gone.
+    unsaved: VecDeque<BlockId>,
     extents: Extents,
     waiting: HashMap<u64, Waiting>,
     next_id: u64,
@@ -243,11 +267,13 @@ impl Catalogue {
         let extents = Extents::new(settings.arena_bytes);
         Catalogue {
             settings,
+            index: None,
             files: HashMap::new(),
             order: VecDeque::new(),
             blocks: Vec::new(),
             free_blocks: Vec::new(),
             lru: Lru::default(),
+            unsaved: VecDeque::new(),
             extents,
             waiting: HashMap::new(),
             next_id: 0,
@@ -255,6 +281,50 @@ impl Catalogue {
             tasks: Vec::new(),
             counts: Counts::default(),
             freed: false,
+        }
+    }
+
+    /// From now on what is here and fresh is published there.
+    pub fn publish_in(&mut self, index: Index) {
+        self.index = Some(index);
+    }
+
+    /// What is known of the file holds until another time.
+    fn publish(&self, path: &Arc<str>) {
+        let here = self.files.get(path).into_iter().flat_map(|file| &file.slots);
+        here.for_each(|(_, slot)| {
+            if let Slot::Here(id) = slot {
+                self.publish_block(*id)
+            }
+        });
+    }
+
+    fn publish_block(&self, id: BlockId) {
+        let (Some(index), Some(Some(block))) = (&self.index, self.blocks.get(id as usize)) else { return };
+        let Some(known) = self.files.get(&block.path).and_then(|file| file.known.as_ref()) else { return };
+        if let Some(until) = self.settings.freshness.until(known.checked) {
+            let file = (&*known.meta.version, known.meta.length);
+            index.publish(&block.path, block.index, block.extent.offset, id, file, until);
+        }
+    }
+
+    fn withdraw(&self, path: &str, number: u32) {
+        if let Some(index) = &self.index {
+            index.withdraw(path, number);
+        }
+    }
+
+    /// Clients have read these blocks without a question, and others: `reads` in all.
+    pub fn touched(&mut self, blocks: impl IntoIterator<Item = BlockId>, reads: u64) {
+        self.counts.hits += reads;
+        self.counts.unasked += reads;
+        for id in blocks {
+            let Some(Some(block)) = self.blocks.get_mut(id as usize) else { continue };
+            block.accesses = block.accesses.saturating_add(1);
+            if block.leases == 0 {
+                self.lru.remove(id);
+                self.lru.push(id);
+            }
         }
     }
 
@@ -411,6 +481,13 @@ impl Catalogue {
             None => self.blocks.push(block),
         }
         self.lru.push(id);
+        if self.settings.saves {
+            self.unsaved.push_back(id);
+            if self.unsaved.len() > UNSAVED_MAX {
+                self.unsaved.pop_front();
+            }
+        }
+        self.publish_block(id);
         Some(id)
     }
 
@@ -489,7 +566,9 @@ impl Catalogue {
     fn detach(&mut self, id: BlockId) {
         let Some(Some(block)) = self.blocks.get_mut(id as usize) else { return };
         block.attached = false;
-        if block.leases == 0 {
+        let (path, number, is_leased) = (block.path.clone(), block.index, block.leases > 0);
+        self.withdraw(&path, number);
+        if !is_leased {
             self.lru.remove(id);
             self.free(id);
         }
@@ -529,15 +608,28 @@ impl Catalogue {
 
     /// All blocks without leases, to be copied to flash at the end.
     pub fn all_idle(&self) -> Vec<Victim> {
-        let idle = self.blocks.iter().flatten().filter(|block| block.leases == 0);
-        let victim = |block: &Block| Victim {
-            path: block.path.clone(),
-            version: block.version.clone(),
-            index: block.index,
-            extent: block.extent,
-            accesses: block.accesses,
-        };
-        idle.map(victim).collect()
+        self.blocks.iter().flatten().filter(|block| block.leases == 0).map(Block::victim).collect()
+    }
+
+    /// The next blocks to copy to flash, of about `bytes`. The caller has a lease on each.
+    pub fn take_unsaved(&mut self, bytes: u64) -> Vec<(BlockId, Victim)> {
+        let (mut taken, mut sum) = (Vec::new(), 0);
+        while sum < bytes
+            && let Some(id) = self.unsaved.pop_front()
+        {
+            let Some(Some(block)) = self.blocks.get_mut(id as usize) else { continue };
+            if block.leases == 0 {
+                self.lru.remove(id);
+            }
+            block.leases += 1;
+            sum += block.extent.taken();
+            taken.push((id, block.victim()));
+        }
+        taken
+    }
+
+    pub fn unsaved(&self) -> usize {
+        self.unsaved.len()
     }
 
     pub fn files(&self) -> usize {

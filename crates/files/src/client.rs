@@ -6,19 +6,25 @@
 //! A connection that failed stays failed: its leases are gone, and views of it must not be used any longer. They cannot be: a view borrows its
 //! client, and reading one of a failed client panics.
 
+pub mod shared;
+
 use crate::catalogue::Fault;
 use crate::unix::{connect, receive_with_fd};
 use crate::wire::{self, BATCH_MAX, Fields, MAGIC, Malformed, Op, Put, VERSION, fault_of, status};
+use shared::{Layout, Mapping, Shared};
 use std::cell::{Cell, RefCell};
 use std::io::{Read, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::ptr::NonNull;
+use std::sync::Arc;
 
 /// How long a write waits for room in the daemon, and between two attempts, in nanoseconds.
 const PATIENCE: u64 = 30_000_000_000;
 const PAUSE: u64 = 5_000_000;
+/// Files of one request of a batch, and requests of it in flight: their files are in memory together, under lease.
+const CHUNK: usize = 100;
+const AHEAD: usize = 6;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -55,8 +61,8 @@ pub struct Client {
     output: RefCell<Vec<u8>>,
     released: RefCell<Vec<u32>>,
     next: Cell<u64>,
-    arena: NonNull<u8>,
-    arena_bytes: usize,
+    mapping: Arc<Mapping>,
+    pub shared: Shared,
     pub store: String,
 }
 
@@ -71,9 +77,9 @@ impl View<'_> {
     /// The pieces, in the order of the file.
     pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         self.parts.iter().map(|(_, offset, len)| {
-            // SAFETY: `View::read` has checked that the piece lies in the arena, which is mapped as long as the client lives. Its bytes
-            // do not change while the lease lasts, which ends when `self` is dropped.
-            unsafe { std::slice::from_raw_parts(self.client.arena.as_ptr().add(*offset), *len) }
+            // SAFETY: `View::read` has checked that the piece lies in the mapping. Its bytes do not change while the lease lasts, which ends
+            // when `self` is dropped.
+            unsafe { self.client.mapping.slice(*offset, *len) }
         })
     }
 
@@ -86,7 +92,7 @@ impl View<'_> {
         let mut parts = Vec::new();
         for _ in 0..fields.count(16)? {
             let (lease, offset, len) = (fields.u32()?, fields.u64()? as usize, fields.u32()? as usize);
-            if offset.checked_add(len).is_none_or(|end| end > client.arena_bytes) {
+            if offset.checked_add(len).is_none_or(|end| end > client.mapping.bytes()) {
                 return Err(Malformed("a lease is not in the arena").into());
             }
             parts.push((lease, offset, len));
@@ -121,18 +127,10 @@ impl Client {
         if frame.kind != status::OK {
             return Err(fault_of(frame.kind, fields.text()?.to_string()).into());
         }
-        let (_version, bytes) = (fields.u32()?, fields.u64()? as usize);
-        let (_block, _frame, _batch) = (fields.u32()?, fields.u32()?, fields.u32()?);
-        let store = fields.text()?.to_string();
+        let layout = Layout::of(&mut fields)?;
         let fd = fd.ok_or(Malformed("the arena did not come with the answer"))?;
-        // SAFETY: a new mapping of an open descriptor, at an address that the system chooses.
-        let arena = unsafe {
-            libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ, libc::MAP_SHARED, fd.as_raw_fd(), 0)
-        };
-        let arena = match NonNull::new(arena.cast::<u8>()) {
-            Some(arena) if arena.as_ptr().cast() != libc::MAP_FAILED => arena,
-            _ => return Err(std::io::Error::last_os_error().into()),
-        };
+        let mapping = Arc::new(Mapping::new(fd, layout.mapped as usize)?);
+        let shared = Shared::new(mapping.clone(), &layout)?;
         let used = frame.bytes;
         input.drain(..used);
         Ok(Client {
@@ -141,27 +139,33 @@ impl Client {
             output: RefCell::default(),
             released: RefCell::default(),
             next: Cell::new(1),
-            arena,
-            arena_bytes: bytes,
-            store,
+            mapping,
+            shared,
+            store: layout.store,
         })
     }
 
     /// Encodes a request, behind the releases of leases that have ended.
     fn request(&self, op: Op, fields: impl FnOnce(&mut Put<'_>)) -> u64 {
+        self.releases();
         let mut out = self.output.borrow_mut();
+        self.shared.news(&mut out);
+        let id = self.next.get();
+        self.next.set(id + 1);
+        fields(&mut Put::new(&mut out, id, op as u8));
+        id
+    }
+
+    fn releases(&self) {
         let mut released = self.released.borrow_mut();
         if !released.is_empty() {
+            let mut out = self.output.borrow_mut();
             let mut frame = Put::new(&mut out, 0, Op::Release as u8);
             frame.u32(released.len() as u32);
             released.drain(..).for_each(|lease| {
                 frame.u32(lease);
             });
         }
-        let id = self.next.get();
-        self.next.set(id + 1);
-        fields(&mut Put::new(&mut out, id, op as u8));
-        id
     }
 
     fn flush(&self) -> Result<()> {
@@ -223,31 +227,136 @@ impl Client {
         view.ok_or(Malformed("no answer").into())
     }
 
-    /// The whole of each file, in the order in which they come: `each` is given the index and the bytes.
+    /// Copies bytes from `offset` into the buffer: from the shared memory without a question to the daemon if they are there and fresh.
+    /// Returns how many, fewer than the buffer has only at the file's end, and the file's length. All are of one version.
+    pub fn read_into(&self, path: &str, offset: u64, buf: &mut [u8], expected: &str) -> Result<(usize, u64)> {
+        let (place, most) = (buf.as_mut_ptr(), buf.len() as u64);
+        // SAFETY: the buffer has this many bytes, and `copy` asks for no more.
+        if let Some(found) = unsafe { self.shared.copy(path, offset, most, expected, |_| place) } {
+            if self.shared.has_news() {
+                self.shared.tell(self.stream.borrow().as_fd());
+            }
+            return Ok((found.copied, found.length));
+        }
+        let mut version = expected.to_string();
+        let (mut at, mut length) = (0, 0);
+        while at < buf.len() {
+            let view = self.read(path, offset + at as u64, (buf.len() - at) as u64, &version)?;
+            let before = at;
+            for piece in view.pieces() {
+                let Some(place) = buf.get_mut(at..at + piece.len()) else {
+                    return Err(Malformed("it answers more than was asked for").into());
+                };
+                place.copy_from_slice(piece);
+                at += piece.len();
+            }
+            (version, length) = (view.info.version.clone(), view.info.length);
+            if at == before || offset + at as u64 >= length {
+                break;
+            }
+        }
+        if buf.is_empty() {
+            length = self.stat(path)?.length;
+        }
+        Ok((at, length))
+    }
+
+    /// Copies a whole file from the shared memory to the start of the buffer, if it is there and fresh. Its length; as an error, if the buffer is
+    /// shorter. None: the daemon must be asked.
+    pub fn copy_whole(&self, path: &str, buf: &mut [u8]) -> Option<std::result::Result<usize, usize>> {
+        let (place, room) = (buf.as_mut_ptr(), buf.len());
+        let mut needed = 0;
+        let place = |len| {
+            needed = len;
+            if len <= room { place } else { std::ptr::null_mut() }
+        };
+        // SAFETY: the place has as many bytes as are asked for, or is null.
+        let found = unsafe { self.shared.copy(path, 0, u64::MAX, "", place) };
+        if found.is_some() && self.shared.has_news() {
+            self.shared.tell(self.stream.borrow().as_fd());
+        }
+        match found {
+            Some(found) => Some(Ok(found.copied)),
+            None if needed > room => Some(Err(needed)),
+            None => None,
+        }
+    }
+
+    /// The whole of each file, in the order in which they come: `each` is given the index and the bytes. Several requests of it are in
+    /// flight, so the daemon fetches as many as it may.
     pub fn read_many(
         &self,
         paths: &[&str],
         mut each: impl FnMut(usize, std::result::Result<View<'_>, Fault>),
     ) -> Result<()> {
-        for (chunk, paths) in paths.chunks(BATCH_MAX / 10).enumerate() {
-            let fields = |put: &mut Put<'_>| {
-                put.u32(paths.len() as u32);
-                paths.iter().for_each(|path| {
-                    put.text(path).u64(0).u64(u64::MAX).text("");
+        let mut chunks = paths.chunks(CHUNK).enumerate();
+        // By the request's id: the index of its first file, and their number.
+        let mut waiting: Vec<(u64, usize, usize)> = Vec::new();
+        loop {
+            while waiting.len() < AHEAD
+                && let Some((chunk, paths)) = chunks.next()
+            {
+                let id = self.request(Op::ReadMany, |put| {
+                    put.u32(paths.len() as u32);
+                    paths.iter().for_each(|path| {
+                        put.text(path).u64(0).u64(u64::MAX).text("");
+                    });
                 });
-            };
-            self.ask(Op::ReadMany, fields, |mut fields| {
-                for _ in 0..fields.count(9)? {
-                    let index = chunk * (BATCH_MAX / 10) + fields.u32()? as usize;
-                    match fields.u8()? {
-                        status::OK => each(index, Ok(View::read(self, &mut fields)?)),
-                        code => each(index, Err(fault_of(code, fields.text()?.to_string()))),
-                    }
-                }
-                Ok(())
-            })?;
+                waiting.push((id, chunk * CHUNK, paths.len()));
+            }
+            self.flush()?;
+            if waiting.is_empty() {
+                return self.release();
+            }
+            self.group(&mut waiting, &mut each)?;
         }
-        Ok(())
+    }
+
+    /// Takes the next group of an answer to one of the batches that wait.
+    fn group(
+        &self,
+        waiting: &mut Vec<(u64, usize, usize)>,
+        each: &mut impl FnMut(usize, std::result::Result<View<'_>, Fault>),
+    ) -> Result<()> {
+        let mut input = self.input.borrow_mut();
+        loop {
+            let Some(frame) = wire::frame(&input)? else {
+                receive(&self.stream.borrow(), &mut input)?;
+                continue;
+            };
+            let Some(at) = waiting.iter().position(|(id, ..)| *id == frame.request) else {
+                return Err(Malformed("it answers no request").into());
+            };
+            let (_, first, count) = waiting[at];
+            let mut fields = Fields(frame.fields);
+            if frame.kind > status::MORE {
+                let fault = fault_of(frame.kind, fields.text()?.to_string());
+                (first..first + count).for_each(|index| each(index, Err(fault.clone())));
+                waiting.swap_remove(at);
+                let bytes = frame.bytes;
+                input.drain(..bytes);
+                return Ok(());
+            }
+            for _ in 0..fields.count(9)? {
+                let index = first + fields.u32()? as usize;
+                match fields.u8()? {
+                    status::OK => each(index, Ok(View::read(self, &mut fields)?)),
+                    code => each(index, Err(fault_of(code, fields.text()?.to_string()))),
+                }
+            }
+            if frame.kind == status::OK {
+                waiting.swap_remove(at);
+            }
+            let bytes = frame.bytes;
+            input.drain(..bytes);
+            return Ok(());
+        }
+    }
+
+    /// Tells the daemon of leases that have ended now, not with the next request.
+    fn release(&self) -> Result<()> {
+        self.releases();
+        self.flush()
     }
 
     /// Brings ranges of files into memory: `each` is given the index and what the file is.
@@ -278,6 +387,11 @@ impl Client {
     }
 
     pub fn stat(&self, path: &str) -> Result<Info> {
+        if let Some(found) = self.shared.stat(path)
+            && let Some(version) = found.version()
+        {
+            return Ok(Info { version, length: found.length });
+        }
         let mut info = None;
         self.ask(
             Op::Stat,
@@ -314,17 +428,26 @@ impl Client {
 
     /// Writes a file: when it returns, the store has it. Returns its version.
     pub fn write(&self, path: &str, body: &[u8]) -> Result<String> {
+        let handle = self.open_write(path, false)?;
+        self.write_part(handle, body)?;
+        self.commit(handle)
+    }
+
+    /// Begins a file; with `creates` its commit fails if there is one. Nothing is visible before the commit.
+    pub fn open_write(&self, path: &str, creates: bool) -> Result<u64> {
         let mut handle = 0;
-        self.ask(
-            Op::OpenWrite,
-            |put| {
-                put.text(path).u8(0);
-            },
-            |mut fields| {
-                handle = fields.u64()?;
-                Ok(())
-            },
-        )?;
+        let fields = |put: &mut Put<'_>| {
+            put.text(path).u8(u8::from(creates));
+        };
+        self.ask(Op::OpenWrite, fields, |mut fields| {
+            handle = fields.u64()?;
+            Ok(())
+        })?;
+        Ok(handle)
+    }
+
+    /// Appends to a file that was begun. Waits while the daemon has no room, as the store is slower than its writers.
+    pub fn write_part(&self, handle: u64, body: &[u8]) -> Result<()> {
         let world = terrace_io::real::world();
         let never = terrace_io::sched::Event::new();
         for part in body.chunks(1 << 20) {
@@ -334,7 +457,6 @@ impl Client {
                     put.u64(handle).bytes(part);
                 };
                 match self.ask(Op::Write, fields, |_| Ok(())) {
-                    // The daemon has no room, as the store is slower than its writers.
                     Err(Error::Fault(Fault::Busy(_))) if world.clock.now() < until => {
                         world.sched.wait(&never, never.ticket(), Some(PAUSE));
                     }
@@ -342,18 +464,28 @@ impl Client {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// When it returns, the store has the file. Returns its version.
+    pub fn commit(&self, handle: u64) -> Result<String> {
         let mut version = String::new();
-        self.ask(
-            Op::Commit,
-            |put| {
-                put.u64(handle);
-            },
-            |mut fields| {
-                version = fields.text()?.to_string();
-                Ok(())
-            },
-        )?;
+        let fields = |put: &mut Put<'_>| {
+            put.u64(handle);
+        };
+        self.ask(Op::Commit, fields, |mut fields| {
+            version = fields.text()?.to_string();
+            Ok(())
+        })?;
         Ok(version)
+    }
+
+    /// Gives a file up that was begun.
+    pub fn abort(&self, handle: u64) -> Result<()> {
+        let fields = |put: &mut Put<'_>| {
+            put.u64(handle);
+        };
+        self.ask(Op::Abort, fields, |_| Ok(()))
     }
 
     pub fn delete(&self, path: &str) -> Result<()> {
@@ -401,13 +533,6 @@ impl Client {
             },
         )?;
         Ok(count)
-    }
-}
-
-impl Drop for Client {
-    fn drop(&mut self) {
-        // SAFETY: the mapping was made with this length; views borrow the client, so there are none.
-        unsafe { libc::munmap(self.arena.as_ptr().cast(), self.arena_bytes) };
     }
 }
 

@@ -1,16 +1,19 @@
 //! How a daemon is set up, and how its memory is divided. Pure.
 //!
 //! One number bounds memory. Of it: what the flash cache needs for its index and its queue; one eighth for bodies of requests; one sixteenth
-//! for what is known of files; the rest is the arena that clients map.
+//! for what is known of files, and an index of as many of them that clients map; the rest is the arena that they map, too.
 
 use crate::catalogue::{BLOCK_BYTES, Freshness};
 use crate::flash::Flash;
+use crate::memory::index::{HEADER_BYTES, SET_BYTES};
 use std::path::PathBuf;
 
 /// Clients at a time.
 pub const CLIENTS_MAX: usize = 1024;
 /// Memory of a known file, in bytes, with a name of usual length.
 const FILE_BYTES: u64 = 512;
+/// Memory of an entry of the index, in bytes.
+const ENTRY_BYTES: u64 = 128;
 /// Memory of a client's buffers while it is idle, in bytes, is below this.
 const ARENA_MIN: u64 = 4 * BLOCK_BYTES;
 
@@ -53,6 +56,8 @@ pub struct Shares {
     pub arena: u64,
     pub bodies: u64,
     pub files: usize,
+    /// Bytes of the index that clients read.
+    pub index: u64,
 }
 
 impl Config {
@@ -60,15 +65,16 @@ impl Config {
         let flash = self.flash.as_ref().map_or(0, |(_, bytes)| Flash::memory_bytes(*bytes));
         let bodies = self.memory / 8;
         let files = self.memory / 16;
-        let arena = self.memory.saturating_sub(flash + bodies + files) / 4096 * 4096;
+        let index = HEADER_BYTES + (files / FILE_BYTES * ENTRY_BYTES).next_multiple_of(SET_BYTES);
+        let arena = self.memory.saturating_sub(flash + bodies + files + index) / 4096 * 4096;
         if arena < ARENA_MIN {
-            let needed = (flash + ARENA_MIN) * 16 / 13 + (1 << 20);
+            let needed = (flash + ARENA_MIN) * 4 / 3 + (1 << 20);
             return Err(format!(
                 "{} bytes of memory are too few: {} are needed at least, of which {flash} for the index and the queue of flash",
                 self.memory, needed
             ));
         }
-        Ok(Shares { arena, bodies, files: (files / FILE_BYTES) as usize })
+        Ok(Shares { arena, bodies, files: (files / FILE_BYTES) as usize, index })
     }
 }
 
@@ -161,7 +167,10 @@ mod tests {
             config.flash = (flash > 0).then(|| ("/f".into(), flash));
             let shares = config.shares().unwrap();
             let index = if flash > 0 { Flash::memory_bytes(flash) } else { 0 };
-            assert!(shares.arena + shares.bodies + shares.files as u64 * FILE_BYTES + index <= memory);
+            assert!(
+                shares.arena + shares.bodies + shares.files as u64 * FILE_BYTES + shares.index + index
+                    <= memory
+            );
             assert!(shares.arena >= memory / 4, "{memory} {flash}: {shares:?}");
         }
         assert!(Config::new("/s", 16 << 20).shares().unwrap_err().contains("too few"));

@@ -5,8 +5,22 @@
 use crate::catalogue::{BLOCK_BYTES, Victim};
 use std::hash::Hasher;
 use std::path::Path;
-use terrace::flash::{BlockKey, BlockSettings, BlockStatus, FlashCache, Rule, Value};
+use terrace::flash::{BlockKey, BlockSettings, BlockStatus, FlashCache, Offered, Rule, Value};
 use twox_hash::{XxHash3_64, XxHash3_128};
+
+/// Bytes of the queue above which blocks that could be written later are.
+const QUEUE_BYTES: u64 = 16 << 20;
+/// Flash of which one segment in this many is free has room for blocks that were used once.
+const FREE_SHARE: u64 = 8;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Room {
+    Now,
+    /// The queue is long, or what the last run left is still being looked at.
+    Later,
+    /// Flash is full, or off.
+    None,
+}
 
 pub struct Flash {
     cache: FlashCache<BlockKey>,
@@ -21,6 +35,8 @@ fn settings(store: &str, bytes: u64) -> BlockSettings {
     BlockSettings {
         // A segment holds several of the largest blocks.
         segment_bytes: 32 << 20,
+        // Small files come in thousands.
+        queue_values: 8192,
         admission: Rule::Ghost,
         ..BlockSettings::new(owner_of(store), bytes)
     }
@@ -62,9 +78,19 @@ impl Flash {
     }
 
     /// A block leaves memory.
-    pub fn evicted(&self, victim: &Victim, bytes: &[u8]) {
+    pub fn evicted(&self, victim: &Victim, bytes: &[u8]) -> Offered {
         let key = self.key(&victim.path, victim.index);
-        self.cache.evicted(key, number_of(&victim.version), bytes, victim.accesses);
+        self.cache.evicted(key, number_of(&victim.version), bytes, victim.accesses)
+    }
+
+    /// Whether a block can be written without another's place, and the queue is short.
+    pub fn has_room(&self) -> Room {
+        let status = self.cache.status();
+        match status.off {
+            None if status.restoring || status.queue_bytes > QUEUE_BYTES => Room::Later,
+            None if status.segments_free * FREE_SHARE > status.segments => Room::Now,
+            _ => Room::None,
+        }
     }
 
     /// The file changed: its first block's place is free at once, the others' when they are looked for.

@@ -11,10 +11,12 @@
 
 pub mod bodies;
 mod fetch;
+mod save;
 
 use crate::catalogue::{Catalogue, Done, Read, Task};
 use crate::flash::Flash;
 use crate::memory::arena::Arena;
+use crate::memory::index::Index;
 use crate::stores::Store;
 use bodies::Bodies;
 use parking_lot::Mutex;
@@ -61,6 +63,8 @@ pub struct Files {
     pub store: Arc<Store>,
     pub flash: Option<Flash>,
     pub arena: Arc<Arena>,
+    /// Behind the arena; the catalogue publishes in it.
+    pub index: Index,
     catalogue: Mutex<Catalogue>,
     queue: Mutex<VecDeque<Work>>,
     wake: Arc<Event>,
@@ -81,6 +85,7 @@ impl Files {
         arena: Arc<Arena>,
         catalogue: Catalogue,
         body_bytes: u64,
+        index: Index,
     ) -> Files {
         Files {
             bodies: Bodies::new(world.clone(), body_bytes),
@@ -88,6 +93,7 @@ impl Files {
             store,
             flash,
             arena,
+            index,
             catalogue: Mutex::new(catalogue),
             queue: Mutex::default(),
             wake: Arc::new(Event::new()),
@@ -112,6 +118,9 @@ impl Files {
                 Err(error) if workers.is_empty() => return Err(error),
                 Err(_) => break,
             }
+        }
+        if self.flash.is_some() {
+            workers.push(self.world.sched.try_spawn(Box::new(save::Saver::new(self.clone())))?);
         }
         Ok(workers)
     }

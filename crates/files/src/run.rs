@@ -13,15 +13,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use terrace_io::World;
 use terrace_io::clock::Nanos;
-use terrace_io::sched::{Event, WorkerHandle};
+use terrace_io::sched::WorkerHandle;
 use terrace_io::store::ObjectStore;
 
 /// At the end, blocks in memory are copied to flash for at most this long, in nanoseconds.
 const SAVE_TIME: Nanos = 10_000_000_000;
-/// Bytes of flash's queue above which the copying waits.
-const QUEUE_BYTES: u64 = 32 << 20;
-/// How long it waits each time, in nanoseconds.
-const QUEUE_WAIT: Nanos = 2_000_000;
 
 /// A daemon that listens and is not running yet.
 pub struct Daemon {
@@ -43,21 +39,28 @@ impl Daemon {
     /// Takes the socket, the memory and the flash, and starts the workers. Asks the store nothing.
     pub fn start(world: World, config: &Config, store: Arc<dyn ObjectStore>) -> Result<Daemon, String> {
         let shares = config.shares()?;
-        let arena =
-            Arena::new(shares.arena).map_err(|error| format!("{} bytes of memory: {error}", shares.arena))?;
+        let arena = Arena::new(shares.arena, shares.index)
+            .map_err(|error| format!("{} bytes of memory: {error}", shares.arena))?;
         let store = Arc::new(Store::new(store, world.clone(), config.requests_per_second)?);
         let flash = match &config.flash {
             Some((directory, bytes)) => Some(Flash::open(directory, *bytes, &store.name())?),
             None => None,
         };
-        let catalogue = Catalogue::new(Settings {
+        let mut catalogue = Catalogue::new(Settings {
             freshness: config.freshness,
             arena_bytes: shares.arena,
             files_max: shares.files,
             waiting_max: shares.files,
             read_bytes_max: (shares.arena / 4).max(crate::catalogue::BLOCK_BYTES),
+            saves: flash.is_some(),
         });
-        let files = Files::new(world, store, flash, Arc::new(arena), catalogue, shares.bodies);
+        let arena = Arc::new(arena);
+        let seed = world.random.next_u64();
+        let epoch = crate::unix::monotonic().saturating_sub(world.clock.now());
+        // Both who have the index are parts of `Files`, as the arena is, and end with it.
+        let index = arena.index(seed, epoch);
+        catalogue.publish_in(index.clone());
+        let files = Files::new(world, store, flash, arena, catalogue, shares.bodies, index);
         let files = Arc::new(files);
         let event_loop = EventLoop::new(files.clone(), &config.socket, config.clients)
             .map_err(|error| format!("{}: {error}", config.socket.display()))?;
@@ -81,15 +84,7 @@ impl Daemon {
 /// Copies blocks to flash, which admits them as it does when they are evicted.
 fn save(files: &Files) {
     let Some(flash) = &files.flash else { return };
-    let began = files.world.clock.now();
-    let never = Event::new();
-    for victim in files.tell(|catalogue, _| catalogue.all_idle()) {
-        while flash.status().queue_bytes > QUEUE_BYTES {
-            if files.world.clock.now().saturating_sub(began) > SAVE_TIME {
-                return;
-            }
-            files.world.sched.wait(&never, never.ticket(), Some(QUEUE_WAIT));
-        }
-        flash.evicted(&victim, files.arena.bytes(victim.extent));
-    }
+    let until = files.world.clock.now() + SAVE_TIME;
+    let victims = files.tell(|catalogue, _| catalogue.all_idle());
+    let _ = victims.iter().all(|victim| files.save(flash, victim, until));
 }

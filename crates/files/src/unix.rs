@@ -35,12 +35,16 @@ pub fn connect(path: &Path) -> Result<UnixStream> {
     UnixStream::connect(path)
 }
 
-/// Listens at `path`, for the owner alone (mode 0600). A socket that a daemon left which died is replaced; one that answers is in use.
-pub fn listen(path: &Path) -> Result<UnixListener> {
-    match UnixStream::connect(path) {
+/// Listens at `path`, for the owner alone (mode 0600). A socket that a daemon left which died is replaced, and true is returned with the
+/// listener; one that answers is in use.
+pub fn listen(path: &Path) -> Result<(UnixListener, bool)> {
+    let died = match UnixStream::connect(path) {
         Ok(_) => return Err(Error::new(ErrorKind::AddrInUse, "another daemon listens there")),
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => unlink(path)?,
-        Err(_) => {}
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => true,
+        Err(_) => false,
+    };
+    if died {
+        unlink(path)?;
     }
     let to = address(path)?;
     // SAFETY: the call has no conditions.
@@ -56,7 +60,7 @@ pub fn listen(path: &Path) -> Result<UnixListener> {
     checked(unsafe { libc::chmod(to.sun_path.as_ptr(), 0o600) })?;
     // SAFETY: the descriptor is a bound socket.
     checked(unsafe { libc::listen(fd.as_raw_fd(), BACKLOG) })?;
-    Ok(UnixListener::from(fd))
+    Ok((UnixListener::from(fd), died))
 }
 
 /// Removes a socket's name.
@@ -79,6 +83,14 @@ pub fn stop_on_signals() -> &'static AtomicBool {
         unsafe { libc::signal(signal, on_signal as *const () as libc::sighandler_t) };
     }
     &STOP
+}
+
+/// The system's monotonic clock, which all processes share, in nanoseconds.
+pub fn monotonic() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the place is valid, and the clock exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// The number of this process's user.
@@ -118,6 +130,14 @@ pub fn send_with_fd(stream: &impl AsRawFd, bytes: &[u8], fd: BorrowedFd<'_>) -> 
     // SAFETY: the message points to bytes and control data that outlive the call; the bytes are only read.
     let sent = unsafe { libc::sendmsg(stream.as_raw_fd(), &message, libc::MSG_NOSIGNAL) };
     usize::try_from(sent).map_err(|_| Error::last_os_error())
+}
+
+/// Sends a short frame if the socket has room for it now. The system takes such a frame whole or not at all: it is one buffer of its own.
+pub fn send_now(stream: BorrowedFd<'_>, bytes: &[u8]) -> bool {
+    let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+    // SAFETY: the bytes are valid for the call.
+    let sent = unsafe { libc::send(stream.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags) };
+    usize::try_from(sent) == Ok(bytes.len())
 }
 
 /// Receives bytes, and a descriptor if one came with them.

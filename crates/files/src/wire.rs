@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// `TFS1`, at the start of the first request.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"TFS1");
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Bytes of a frame without its length.
 pub const HEAD: usize = 9;
 /// Longest frame, in bytes after the length: a part of a file that is written, or the paths of a batch.
@@ -37,6 +37,7 @@ pub enum Op {
     Status = 13,
     Evict = 14,
     Warm = 15,
+    Touch = 16,
 }
 
 impl Op {
@@ -44,7 +45,7 @@ impl Op {
         use Op::*;
         let all = [
             Hello, Read, ReadMany, Release, Stat, List, Put, OpenWrite, Write, Commit, Abort, Delete, Status,
-            Evict, Warm,
+            Evict, Warm, Touch,
         ];
         all.into_iter().find(|op| *op as u8 == byte)
     }

@@ -1,5 +1,5 @@
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Generic, Literal, TypeAlias, TypeVar, final, overload
 
@@ -178,3 +178,14 @@ class Batch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None: ...
+
+@final
+class SharedFiles:
+    """The memory that `terrace files` shares, for `terrace.files`: None where the daemon must be asked."""
+
+    def __new__(cls, memory: int, greeting: bytes, socket: int) -> Self: ...
+    @property
+    def store(self) -> str: ...
+    def read(self, path: str, offset: int, length: int, version: str) -> bytes | None: ...
+    def read_many(self, paths: Sequence[str]) -> list[bytes | None]: ...
+    def stat(self, path: str) -> tuple[str, int] | None: ...

@@ -22,10 +22,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import NamedTuple
 
-__all__ = ["Busy", "Changed", "Client", "Entry", "FilesError", "Info", "Malformed", "Unavailable", "default_socket"]
+from ._terrace import SharedFiles
+
+__all__ = ["Busy", "Changed", "Client", "Closed", "Entry", "FilesError", "Info", "Malformed", "Unavailable", "default_socket"]
 
 _MAGIC = int.from_bytes(b"TFS1", "little")
-_VERSION = 1
+_VERSION = 2
 _HELLO, _READ, _READ_MANY, _RELEASE, _STAT, _LIST, _PUT, _OPEN_WRITE, _WRITE, _COMMIT, _ABORT, _DELETE, _STATUS, _EVICT, _WARM = range(1, 16)
 _OK, _MORE = 0, 1
 _ALL = 2**64 - 1
@@ -36,6 +38,10 @@ _U64 = struct.Struct("<Q")
 # Paths in one request of a batch, and requests of it in flight: their files are in memory together, under lease.
 _BATCH = 100
 _AHEAD = 6
+# Times that a read of several parts begins because the file changed between two of them.
+_ATTEMPTS = 5
+# Files that are looked for in the shared memory at a time: a caller that takes them one by one holds the bytes of these.
+_LOOK = 64
 # Bytes of one write.
 _WRITE_BYTES = 1 << 20
 # Seconds for which a write waits for room in the daemon.
@@ -56,6 +62,10 @@ class Changed(FilesError):
 
 class Busy(FilesError):
     """A limit of the daemon is reached: its memory is under lease, or too many requests wait. Try again later."""
+
+
+class Closed(FilesError, ConnectionError):
+    """The daemon cannot be reached, or closed the connection."""
 
 
 class Malformed(FilesError):
@@ -99,7 +109,10 @@ class Client:
         self._next = 1
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            self._socket.connect(socket_path or default_socket())
+            try:
+                self._socket.connect(socket_path or default_socket())
+            except OSError as error:
+                raise Closed(f"no daemon listens at {socket_path or default_socket()}: {error}") from error
             # The daemon is this user's, or root's: another's would see paths and give bytes of its own.
             owner = struct.unpack("3i", self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]
             if owner not in (0, os.getuid()):
@@ -114,13 +127,14 @@ class Client:
             try:
                 self._in += received
                 if not received:
-                    raise Malformed("the daemon closed the connection")
+                    raise Closed("the daemon closed the connection")
                 _, fields = self._answer(0)
                 _, size, _, _, _ = struct.unpack_from("<IQIII", fields)
-                self.store = self._read_text(fields, 24)[0]
                 if not fds:
                     raise Malformed("the daemon did not share its memory")
                 self._arena = mmap.mmap(fds[0], size, mmap.MAP_SHARED, mmap.PROT_READ)
+                self._shared = SharedFiles(fds[0], fields, self._socket.fileno())
+                self.store = self._shared.store
             finally:
                 for fd in fds:
                     os.close(fd)
@@ -175,7 +189,7 @@ class Client:
                     break
             received = self._socket.recv(1 << 18)
             if not received:
-                raise Malformed("the daemon closed the connection")
+                raise Closed("the daemon closed the connection")
             data += received
         _, answers, status = _HEAD.unpack_from(data)
         fields = bytes(memoryview(data)[13:size])
@@ -214,7 +228,19 @@ class Client:
         return info, data
 
     def read(self, path: str, offset: int = 0, length: int = _ALL, version: str = "") -> bytes:
-        """Bytes from `offset`, all of one version."""
+        """Bytes from `offset`, all of one version. What is cached and fresh is copied from the shared memory without a question to the daemon."""
+        found = self._shared.read(path, offset, length, version)
+        if found is not None:
+            return found
+        for attempt in range(_ATTEMPTS):
+            try:
+                return self._read_parts(path, offset, length, version)
+            except Changed:
+                if version or attempt + 1 == _ATTEMPTS:
+                    raise
+        raise AssertionError
+
+    def _read_parts(self, path: str, offset: int, length: int, version: str) -> bytes:
         info, data = self.read_part(path, offset, length, version)
         wanted = min(length, max(0, info.size - offset))
         if len(data) == wanted:
@@ -229,8 +255,17 @@ class Client:
         return b"".join(parts)
 
     def read_many(self, paths: Sequence[str]) -> Iterator[tuple[str, bytes | OSError]]:
-        """The whole of each file, in the order in which they come: fetched at the store's full parallelism. A file that cannot be read has its
-        error in place of its bytes."""
+        """The whole of each file, in the order in which they come: first what is cached and fresh, from the shared memory, then the others, fetched at
+        the store's full parallelism. A file that cannot be read has its error in place of its bytes."""
+        missing: list[str] = []
+        for at in range(0, len(paths), _LOOK):
+            some = list(paths[at : at + _LOOK])
+            for path, data in zip(some, self._shared.read_many(some), strict=True):
+                if data is None:
+                    missing.append(path)
+                else:
+                    yield path, data
+        paths = missing
         chunks = [paths[at : at + _BATCH] for at in range(0, len(paths), _BATCH)]
         waiting: dict[int, Sequence[str]] = {}
         sent = 0
@@ -255,7 +290,7 @@ class Client:
         while len(self._in) < 4 or len(self._in) < 4 + int.from_bytes(self._in[:4], "little"):
             received = self._socket.recv(1 << 18)
             if not received:
-                raise Malformed("the daemon closed the connection")
+                raise Closed("the daemon closed the connection")
             self._in += received
         (request,) = _U64.unpack_from(self._in, 4)
         paths = waiting.get(request)
@@ -280,6 +315,9 @@ class Client:
         return request, status, group
 
     def stat(self, path: str) -> Info:
+        found = self._shared.stat(path)
+        if found is not None:
+            return Info(*found)
         fields = self._ask(_STAT, self._text(path), path)
         version, at = self._read_text(fields, 0)
         return Info(version, _U64.unpack_from(fields, at)[0])

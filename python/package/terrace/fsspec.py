@@ -13,6 +13,7 @@ from __future__ import annotations
 import datetime
 import os
 import threading
+import time
 from typing import Any
 
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
@@ -21,6 +22,9 @@ from fsspec.utils import tokenize
 from .files import Client
 
 __all__ = ["TerraceFile", "TerraceFileSystem"]
+
+# Seconds for which a request waits for a daemon that cannot be reached.
+_PATIENCE = 5.0
 
 
 class TerraceFileSystem(AbstractFileSystem):
@@ -42,12 +46,17 @@ class TerraceFileSystem(AbstractFileSystem):
         return client
 
     def _again(self, ask: Any) -> Any:
-        """Asks; if the connection is gone, once more over a new one: the request changes nothing."""
-        try:
-            return ask(self.client)
-        except (BrokenPipeError, ConnectionError):
-            self._local.client = None
-            return ask(self.client)
+        """Asks; if the connection is gone, again over a new one, which a daemon that is being started may take a few seconds to accept. The request
+        changes nothing."""
+        until = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                return ask(self.client)
+            except ConnectionError:
+                self._local.client = None
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.02)
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:

@@ -18,6 +18,15 @@ impl Freshness {
             Freshness::Always => false,
         }
     }
+
+    /// Until when what was found at `checked` may be used by clients that do not ask. None: never.
+    pub(super) fn until(self, checked: Nanos) -> Option<Nanos> {
+        match self {
+            Freshness::Immutable => Some(Nanos::MAX),
+            Freshness::Ttl(ttl) => Some(checked.saturating_add(ttl)),
+            Freshness::Always => None,
+        }
+    }
 }
 
 impl Catalogue {
@@ -97,6 +106,9 @@ impl Catalogue {
         self.counts.changed += u64::from(has_changed);
         if let Some(file) = self.files.get_mut(path) {
             file.known = Some(Known { meta: meta.clone(), checked });
+            self.publish(path);
+        }
+        if let Some(file) = self.files.get_mut(path) {
             if let Some(extent) = extent {
                 let is_free = !file.slots.iter().any(|(index, _)| *index == 0);
                 let fits = extent.len == block_len(meta.length, 0);
@@ -116,6 +128,7 @@ impl Catalogue {
         match (self.settings.freshness, known) {
             (Freshness::Ttl(ttl), Some(known)) => {
                 known.checked = now.saturating_sub(ttl.saturating_sub(ttl.min(RECHECK)));
+                self.publish(path);
                 for id in all {
                     self.counts.served_in_outage += 1;
                     self.look_waiting(id);

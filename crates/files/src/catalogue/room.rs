@@ -50,6 +50,7 @@ impl Catalogue {
         self.lru.remove(id);
         let block = self.blocks.get_mut(id as usize).and_then(Option::take)?;
         self.free_blocks.push(id);
+        self.withdraw(&block.path, block.index);
         if let Some(file) = self.files.get_mut(&block.path) {
             file.slots.retain(|(_, slot)| !matches!(slot, Slot::Here(here) if *here == id));
         }

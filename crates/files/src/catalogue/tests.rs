@@ -7,13 +7,16 @@ use std::collections::BTreeMap;
 const ARENA: u64 = 64 << 20;
 
 fn catalogue(freshness: Freshness) -> Catalogue {
-    Catalogue::new(Settings {
+    let mut catalogue = Catalogue::new(Settings {
         freshness,
         arena_bytes: ARENA,
         files_max: 6,
         waiting_max: 40,
         read_bytes_max: 24 << 20,
-    })
+        saves: true,
+    });
+    catalogue.publish_in(crate::memory::index::tests::leaked(2));
+    catalogue
 }
 
 /// What the arena holds: whose bytes an extent has.
@@ -85,6 +88,7 @@ impl World {
             }
         }
         self.catalogue.check_invariants();
+        self.check_index();
         let extents: Vec<Extent> = self.leased.iter().map(|part| part.extent).collect();
         for free in [self.catalogue.extents.allocate(1)].into_iter().flatten() {
             assert!(
@@ -95,6 +99,24 @@ impl World {
                 "bytes under lease are given out again"
             );
             self.catalogue.extents.free(free);
+        }
+    }
+
+    /// A client that reads by the index reads what it would be given if it asked.
+    fn check_index(&self) {
+        let Some(index) = &self.catalogue.index else { return };
+        for (path, number) in (0..8).flat_map(|file| (0..4).map(move |number| (format!("f{file}"), number))) {
+            let Some(entry) = index.find(&path, number, self.now) else { continue };
+            let file = &self.catalogue.files[&*path];
+            let known = file.known.as_ref().expect("what is published is known");
+            assert!(self.catalogue.settings.freshness.holds(known.checked, self.now), "it is past its time");
+            assert_eq!(entry.with_version(str::to_string).as_deref(), Some(&*known.meta.version));
+            assert_eq!(entry.length, known.meta.length);
+            let Some(Slot::Here(id)) = file.slot(number) else {
+                panic!("a block that is not here is published")
+            };
+            let block = self.catalogue.blocks[*id as usize].as_ref().expect("a slot has a block");
+            assert_eq!((entry.offset, entry.block), (block.extent.offset, *id));
         }
     }
 
@@ -176,6 +198,7 @@ enum Op {
     End { which: usize, fails: bool },
     Release { which: usize },
     Forget { file: u8 },
+    Save { touches: u32 },
     Pass { nanos: u64 },
 }
 
@@ -189,6 +212,7 @@ fn op() -> impl Strategy<Value = Op> {
         10 => (any::<usize>(), prop::bool::weighted(0.1)).prop_map(|(which, fails)| Op::End { which, fails }),
         6 => any::<usize>().prop_map(|which| Op::Release { which }),
         1 => (0u8..8).prop_map(|file| Op::Forget { file }),
+        2 => (0u32..20).prop_map(|touches| Op::Save { touches }),
         1 => (0u64..200).prop_map(|nanos| Op::Pass { nanos }),
     ]
 }
@@ -245,6 +269,14 @@ fn run(freshness: Freshness, ops: Vec<Op>) {
                 world.catalogue.release(lease.block);
             }
             Op::Forget { file } => drop(world.catalogue.forget(&path(file))),
+            Op::Save { touches } => {
+                world.catalogue.touched(0..touches, touches.into());
+                for (id, victim) in world.catalogue.take_unsaved(8 << 20) {
+                    let (_, path, version, index) = &world.bytes[&victim.extent.offset];
+                    assert_eq!((path, version, *index), (&victim.path, &victim.version, victim.index));
+                    world.catalogue.release(id);
+                }
+            }
             Op::Pass { nanos } => world.now += nanos,
             _ => {}
         }

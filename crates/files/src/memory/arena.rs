@@ -7,6 +7,7 @@
 //! from then on its bytes only change after the extent was freed and allocated again. The catalogue frees it when no lease is on it.
 
 use super::extents::Extent;
+use super::index::{HEADER_BYTES, Index, SET_BYTES};
 use std::io::{Error, Result};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
@@ -15,7 +16,10 @@ use std::sync::Arc;
 pub struct Arena {
     fd: OwnedFd,
     base: NonNull<u8>,
+    /// Of blocks.
     bytes: usize,
+    /// Of blocks and the index behind them.
+    mapped: usize,
 }
 
 // SAFETY: the mapping belongs to no thread, and bytes are reached by the rules of the module's header.
@@ -30,9 +34,10 @@ pub struct Loading {
 }
 
 impl Arena {
-    /// Memory is taken page by page, as it is written.
-    pub fn new(bytes: u64) -> Result<Arena> {
-        let bytes = usize::try_from(bytes).map_err(Error::other)?;
+    /// Memory is taken page by page, as it is written. `bytes` is a multiple of 4096.
+    pub fn new(bytes: u64, index_bytes: u64) -> Result<Arena> {
+        let mapped = usize::try_from(bytes + index_bytes).map_err(Error::other)?;
+        let bytes = bytes as usize;
         // SAFETY: the name is a C string.
         let fd = unsafe {
             libc::memfd_create(c"terrace-files".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING)
@@ -43,14 +48,14 @@ impl Arena {
         // SAFETY: the descriptor is new and has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         // SAFETY: the descriptor is open.
-        if unsafe { libc::ftruncate(fd.as_raw_fd(), bytes as libc::off_t) } != 0 {
+        if unsafe { libc::ftruncate(fd.as_raw_fd(), mapped as libc::off_t) } != 0 {
             return Err(Error::last_os_error());
         }
         // SAFETY: a new mapping of a file of this length, at an address that the system chooses.
         let base = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
-                bytes,
+                mapped,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_SHARED,
                 fd.as_raw_fd(),
@@ -61,7 +66,7 @@ impl Arena {
             Some(base) if base.as_ptr().cast() != libc::MAP_FAILED => base,
             _ => return Err(Error::last_os_error()),
         };
-        let arena = Arena { fd, base, bytes };
+        let arena = Arena { fd, base, bytes, mapped };
         let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL;
         // SAFETY: the descriptor is open.
         if unsafe { libc::fcntl(arena.fd.as_raw_fd(), libc::F_ADD_SEALS, seals) } != 0 {
@@ -72,6 +77,20 @@ impl Arena {
 
     pub fn len(&self) -> u64 {
         self.bytes as u64
+    }
+
+    /// Bytes that clients map.
+    pub fn mapped(&self) -> u64 {
+        self.mapped as u64
+    }
+
+    /// The index, over the memory behind the blocks. The caller keeps the arena as long as the index, and makes it once.
+    pub fn index(&self, seed: u64, epoch: u64) -> Index {
+        let sets = ((self.mapped - self.bytes) as u64).saturating_sub(HEADER_BYTES) / SET_BYTES;
+        assert!(self.mapped - self.bytes >= HEADER_BYTES as usize, "the index has no room");
+        // SAFETY: the memory behind the blocks is mapped as long as the arena lives, writable, and reached in no other way. The caller keeps
+        // the arena.
+        unsafe { Index::new(self.base.add(self.bytes), sets, seed, epoch) }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -107,7 +126,7 @@ impl Arena {
 impl Drop for Arena {
     fn drop(&mut self) {
         // SAFETY: the mapping was made with this length, and no reference to it can outlive `self`.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.mapped) };
     }
 }
 
@@ -130,7 +149,7 @@ mod tests {
 
     #[test]
     fn clients_can_map_the_arena_to_read_but_not_to_write() {
-        let arena = Arc::new(Arena::new(1 << 20).unwrap());
+        let arena = Arc::new(Arena::new(1 << 20, 0).unwrap());
         let mut loading = arena.loading(Extent { offset: 4096, len: 5 });
         loading.bytes_mut().copy_from_slice(b"hello");
         assert_eq!(arena.bytes(loading.loaded()), b"hello");

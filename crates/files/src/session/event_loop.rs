@@ -6,6 +6,7 @@
 use super::client::{Client, Flow};
 use super::serve::Turn;
 use crate::catalogue::Done;
+use crate::memory::index::VOUCHED;
 use crate::read::{Files, Outcome, Reply};
 use crate::unix;
 use crate::wire::{Put, status};
@@ -16,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use terrace_io::sched::Event;
 
 const LISTENER: usize = usize::MAX - 1;
 const WAKER: usize = usize::MAX;
@@ -43,7 +45,12 @@ fn place_of(client: u64) -> usize {
 impl EventLoop {
     pub fn new(files: Arc<Files>, socket: &Path, clients_max: usize) -> Result<EventLoop> {
         let poll = Poll::new()?;
-        let listener = unix::listen(socket)?;
+        let (listener, died) = unix::listen(socket)?;
+        if died {
+            // Its clients may go on reading by its index until it no longer vouches for it.
+            let never = Event::new();
+            files.world.sched.wait(&never, never.ticket(), Some(VOUCHED));
+        }
         listener.set_nonblocking(true)?;
         let mut listener = UnixListener::from_std(listener);
         poll.registry().register(&mut listener, Token(LISTENER), Interest::READABLE)?;
@@ -67,6 +74,7 @@ impl EventLoop {
     pub fn run(mut self, stop: &AtomicBool) -> Result<()> {
         let mut events = Events::with_capacity(1024);
         while !stop.load(Ordering::SeqCst) {
+            self.files.index.vouch(self.files.world.clock.now());
             let sleep = if self.again.is_empty() { SLEEP_MS } else { 0 };
             match self.poll.poll(&mut events, Some(Duration::from_millis(sleep))) {
                 Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
@@ -89,6 +97,7 @@ impl EventLoop {
             }
             self.turn(ready);
         }
+        self.files.index.end();
         let _ = unix::unlink(&self.socket);
         (0..self.clients.len()).for_each(|place| self.close(place));
         Ok(())

@@ -23,6 +23,9 @@ type Decoded = Result<(), Malformed>;
 pub struct Turn {
     releases: Vec<BlockId>,
     reads: Vec<Read>,
+    /// What clients read without a question.
+    touched: Vec<BlockId>,
+    unasked: u64,
 }
 
 impl Turn {
@@ -53,11 +56,12 @@ impl Turn {
 
     /// Does what the catalogue was asked for; the answers that it has at once.
     pub fn carry_out(self, files: &Files) -> Vec<Done> {
-        if self.releases.is_empty() && self.reads.is_empty() {
+        if self.releases.is_empty() && self.reads.is_empty() && self.touched.is_empty() {
             return Vec::new();
         }
         let work = |catalogue: &mut crate::catalogue::Catalogue, now| {
             self.releases.into_iter().for_each(|block| catalogue.release(block));
+            catalogue.touched(self.touched, self.unasked);
             self.reads.into_iter().for_each(|read| catalogue.begin(read, now));
         };
         files.with(work).1
@@ -80,6 +84,7 @@ impl Turn {
             Op::Warm => self.read_many(files, client, request, &mut fields, Wants::Warm),
             Op::Stat => self.stat(client, request, &mut fields),
             Op::Release => self.release(client, &mut fields),
+            Op::Touch => self.touch(&mut fields),
             Op::List => list(files, client, request, &mut fields),
             Op::Delete => delete(files, client, request, &mut fields),
             Op::Put => put(files, client, request, &mut fields),
@@ -196,6 +201,14 @@ impl Turn {
                 return Err(Malformed("it releases a lease that the client has not"));
             }
             self.releases.push(block);
+        }
+        fields.end()
+    }
+
+    fn touch(&mut self, fields: &mut Fields<'_>) -> Decoded {
+        self.unasked += u64::from(fields.u32()?);
+        for _ in 0..fields.count(4)? {
+            self.touched.push(fields.u32()?);
         }
         fields.end()
     }
@@ -330,10 +343,13 @@ fn hello(files: &Files, client: &mut Client, request: u64, fields: &mut Fields<'
     let mut out = Vec::new();
     Put::new(&mut out, request, code::OK)
         .u32(VERSION)
-        .u64(files.arena.len())
+        .u64(files.arena.mapped())
         .u32(crate::catalogue::BLOCK_BYTES as u32)
         .u32(FRAME_MAX as u32)
         .u32(BATCH_MAX as u32)
+        .u64(files.arena.len())
+        .u64(files.index.sets())
+        .u64(files.index.seed())
         .text(&store);
     // The first bytes that this client is sent: its socket has room for them.
     match crate::unix::send_with_fd(&client.stream, &out, files.arena.fd()) {

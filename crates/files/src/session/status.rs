@@ -17,8 +17,10 @@ fn text(value: &str) -> String {
 }
 
 pub fn json(files: &Files) -> String {
-    let (counts, known, waiting, (blocks, leased, bytes)) = files
-        .tell(|catalogue, _| (catalogue.counts, catalogue.files(), catalogue.waiting(), catalogue.blocks()));
+    let (counts, known, waiting, unsaved, (blocks, leased, bytes)) = files.tell(|catalogue, _| {
+        let sizes = (catalogue.files(), catalogue.waiting(), catalogue.unsaved());
+        (catalogue.counts, sizes.0, sizes.1, sizes.2, catalogue.blocks())
+    });
     let (requests, read, written) = files.store.totals();
     let outage = files.store.outage().map_or("null".into(), |reason| text(&reason));
     let flash = files.flash.as_ref().map_or("null".into(), |flash| {
@@ -32,13 +34,14 @@ pub fn json(files: &Files) -> String {
     format!(
         "{{\"store\": {}, \"outage\": {outage}, \"store_requests\": {requests}, \"store_read_bytes\": {read}, \"store_written_bytes\": {written}, \
          \"memory_bytes\": {}, \"memory_used_bytes\": {bytes}, \"blocks\": {blocks}, \"blocks_not_evictable\": {leased}, \"files_known\": {known}, \
-         \"reads_waiting\": {waiting}, \"work_queued\": {}, \"body_bytes\": {}, \"hits\": {}, \"waited\": {}, \"failed\": {}, \"evicted\": {}, \
+         \"reads_waiting\": {waiting}, \"work_queued\": {}, \"body_bytes\": {}, \"hits\": {}, \"unasked\": {}, \"unsaved\": {unsaved}, \"waited\": {}, \"failed\": {}, \"evicted\": {}, \
          \"changed\": {}, \"served_in_outage\": {}, \"flash\": {flash}}}",
         text(&files.store.name()),
         files.arena.len(),
         files.queued(),
         files.bodies.taken(),
         counts.hits,
+        counts.unasked,
         counts.waited,
         counts.failed,
         counts.evicted,

@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A file beside the buckets: while it is there, one in so many requests is refused with SlowDown, to be repeated after so many seconds (`<one in> <seconds>`).
 const SLOW_DOWN: &str = "slow-down";
+/// A file beside the buckets: while it is there, each request waits for so many milliseconds, as on a network.
+const DELAY: &str = "delay-ms";
 
 pub const KEY: &str = "TESTKEY";
 pub const SECRET: &str = "test-secret-that-must-not-show";
@@ -32,8 +34,7 @@ impl Server {
         let endpoint = format!("http://{}", listener.local_addr().expect("a bound socket"));
         let mut builder = S3ServiceBuilder::new(s3s_fs::FileSystem::new(directory).expect("a directory"));
         builder.set_auth(SimpleAuth::from_single(KEY, SECRET));
-        let (service, asks) =
-            (builder.build(), Arc::new(Asks { file: directory.join(SLOW_DOWN), count: AtomicU64::new(0) }));
+        let (service, asks) = (builder.build(), Arc::new(Asks::new(directory)));
         let (stop, mut stopped) = tokio::sync::oneshot::channel();
         let thread = std::thread::spawn(move || {
             let runtime =
@@ -52,6 +53,9 @@ impl Server {
                     let answer = service_fn(move |request| {
                         let (service, asks) = (service.clone(), asks.clone());
                         async move {
+                            if let Some(delay) = asks.delay() {
+                                tokio::time::sleep(delay).await;
+                            }
                             match asks.to_wait() {
                                 Some(seconds) => Ok(slow_down(seconds)),
                                 None => Service::call(&service, request).await,
@@ -73,10 +77,20 @@ impl Server {
 /// The requests, and whether one is to be refused.
 struct Asks {
     file: std::path::PathBuf,
+    delay: std::path::PathBuf,
     count: AtomicU64,
 }
 
 impl Asks {
+    fn new(directory: &Path) -> Asks {
+        Asks { file: directory.join(SLOW_DOWN), delay: directory.join(DELAY), count: AtomicU64::new(0) }
+    }
+
+    fn delay(&self) -> Option<std::time::Duration> {
+        let millis = std::fs::read_to_string(&self.delay).ok()?;
+        Some(std::time::Duration::from_millis(millis.trim().parse().ok()?))
+    }
+
     /// After how many seconds the next request is to be repeated, if it is refused.
     fn to_wait(&self) -> Option<u64> {
         let text = std::fs::read_to_string(&self.file).ok()?;
