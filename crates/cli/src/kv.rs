@@ -2,12 +2,22 @@
 //!
 //! A configuration file of Redis is taken first, then the options; a directive that means nothing here is named once on standard error.
 
-use clap::Args;
-use std::io::Write;
+mod client;
+mod copy;
+mod files;
+mod import;
+mod top;
+
+use clap::{Args, Subcommand};
+use files::LocalFiles;
+use std::io::ErrorKind;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use terrace::open::Listener;
+use terrace_engine::engine::inspect::metrics::running;
+use terrace_kv::signals::Signals;
 use terrace_kv::storage::Storage;
 use terrace_kv::storage::engine::EngineStorage;
 
@@ -15,8 +25,23 @@ use terrace_kv::storage::engine::EngineStorage;
 const ENGINE_SHARE: u64 = 4;
 const ENGINE_BYTES_MIN: u64 = 8 << 20;
 
+#[derive(Subcommand)]
+enum Tool {
+    /// Load an RDB file into an instance or a running server
+    #[command(after_help = import::AFTER_HELP)]
+    Import(import::Import),
+    /// Copy the data of a live server, and prove that both sides have the same
+    #[command(after_help = copy::AFTER_HELP)]
+    Copy(copy::Copy),
+    /// Show what a running server does
+    Top(top::Top),
+}
+
 #[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Kv {
+    #[command(subcommand)]
+    tool: Option<Tool>,
     /// A configuration file of Redis: known directives are taken, others are named and ignored
     config: Option<PathBuf>,
     /// The addresses to listen on
@@ -34,9 +59,27 @@ pub struct Kv {
     /// Memory of the process, such as 1gb: the directive maxmemory
     #[arg(long)]
     memory: Option<String>,
+    /// A loopback address such as 127.0.0.1:9186 on which metrics for Prometheus are served
+    #[arg(long, value_parser = loopback)]
+    metrics_listen: Option<SocketAddr>,
+}
+
+/// Metrics have no access control.
+fn loopback(text: &str) -> Result<SocketAddr, String> {
+    let address: SocketAddr = text.parse().map_err(|_| "an address is like 127.0.0.1:9186")?;
+    match address.ip().is_loopback() {
+        true => Ok(address),
+        false => Err("the address is not a loopback address, and metrics have no access control".into()),
+    }
 }
 
 pub fn run(options: &Kv) -> ExitCode {
+    match &options.tool {
+        Some(Tool::Import(import)) => return import::run(import),
+        Some(Tool::Copy(copy)) => return copy::run(copy),
+        Some(Tool::Top(top)) => return top::run(top),
+        None => {}
+    }
     match serve(options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
@@ -91,7 +134,20 @@ fn serve(options: &Kv) -> Result<(), String> {
         storage.clone().map(|storage| storage as Arc<dyn Storage>),
         Some(Box::new(LocalFiles)),
     )
-    .map_err(|error| format!("{addresses:?}: {error}"))?;
+    .map_err(|error| match error.kind() {
+        ErrorKind::InvalidData | ErrorKind::InvalidInput => error.to_string(),
+        _ => format!("{addresses:?}: {error}"),
+    })?;
+    listening.obey(Signals::install());
+    let metrics = options.metrics_listen.map(|address| {
+        let (core, storage) = (listening.core.clone(), storage.clone());
+        Listener::start(address, move || {
+            let engine = storage.as_ref().map_or(String::new(), |storage| running(storage.db().engine()));
+            terrace_kv::metrics::text(&core) + &engine
+        })
+        .map_err(|error| error.to_string())
+    });
+    let _metrics = metrics.transpose()?;
     for address in listening.addresses() {
         eprintln!("terrace kv: ready to accept connections on {address}; data is kept in {kept}");
     }
@@ -99,25 +155,6 @@ fn serve(options: &Kv) -> Result<(), String> {
     match storage {
         Some(storage) => storage.db().sync().map_err(|error| error.to_string()),
         None => Ok(()),
-    }
-}
-
-/// The files that a running server is told to read and write.
-struct LocalFiles;
-
-impl terrace_kv::config::files::Files for LocalFiles {
-    fn read(&self, path: &str) -> std::io::Result<Vec<u8>> {
-        std::fs::read(path)
-    }
-
-    fn replace(&self, path: &str, contents: &[u8]) -> std::io::Result<()> {
-        let new = format!("{path}.new");
-        let mut file = std::fs::File::create(&new)?;
-        file.write_all(contents)?;
-        file.sync_all()?;
-        std::fs::rename(&new, path)?;
-        let parent = std::path::Path::new(path).parent().filter(|parent| !parent.as_os_str().is_empty());
-        std::fs::File::open(parent.unwrap_or(std::path::Path::new(".")))?.sync_all()
     }
 }
 

@@ -232,6 +232,15 @@ impl Tier {
         self.queue.is_empty() && self.mailbox.is_empty()
     }
 
+    /// What memory knows better than storage does now.
+    pub fn overlay(&self, dbs: &Databases) -> crate::save::job::Overlay {
+        let value = |key: &Key| crate::dispatch::stored_form(dbs, key);
+        crate::save::job::Overlay {
+            emptied: (0..dbs.all.len() as u16).filter(|&db| self.queue.is_emptying(db)).collect(),
+            keys: self.queue.held().map(|key| (key.clone(), value(key))).collect(),
+        }
+    }
+
     /// Keys that are being read or wait for it.
     pub fn wanted(&self) -> usize {
         self.fetches.wanted()

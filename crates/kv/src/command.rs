@@ -29,6 +29,7 @@ pub mod memory;
 pub mod monitor;
 pub mod pubsub;
 pub mod rights;
+pub mod saves;
 pub mod scan;
 pub mod scripting;
 pub mod server;

@@ -20,6 +20,9 @@ enum Kind {
     OneOf(&'static [&'static str]),
     /// The letters of keyspace notices.
     Notices,
+    /// Pairs of seconds and changes.
+    SavePoints,
+    FileName,
 }
 
 struct Parameter {
@@ -70,7 +73,9 @@ const PARAMETERS: &[Parameter] = &[
     free("protected-mode", Kind::Bool, "yes"),
     free("appendonly", Kind::Bool, "no"),
     free("appendfsync", Kind::OneOf(&["always", "everysec", "no"]), "everysec"),
-    free("save", Kind::Text, ""),
+    free("save", Kind::SavePoints, ""),
+    fixed("dbfilename", Kind::FileName, "dump.rdb"),
+    free("stop-writes-on-bgsave-error", Kind::Bool, "yes"),
     free("proto-max-bulk-len", Kind::Bytes, "536870912"),
     free("client-query-buffer-limit", Kind::Bytes, "1073741824"),
     free("notify-keyspace-events", Kind::Notices, ""),
@@ -117,7 +122,6 @@ const PROMISES: &[(&str, &[&str], &str)] = &[
     ("object", &[""], NO_DIR),
     ("appendonly", &["no"], NO_DIR),
     ("appendfsync", &["everysec", "no"], NO_DIR),
-    ("save", &[""], NO_DIR),
     ("timeout", &["0"], "idle connections are not closed"),
 ];
 
@@ -191,6 +195,8 @@ pub struct Config {
     pub file: Option<String>,
     /// The words after `user` of each such line of a configuration file.
     pub users: Vec<Vec<Vec<u8>>>,
+    /// `save`: seconds and changes.
+    pub save_points: Vec<(i64, u64)>,
     pub limits: Limits,
 }
 
@@ -233,6 +239,22 @@ fn show_notices(bits: u32) -> String {
     }
     text.extend(NOTICE_REST.iter().filter(|(_, bit)| bits & bit != 0).map(|(letter, _)| letter));
     text
+}
+
+fn parse_save_points(text: &str) -> Option<Vec<(i64, u64)>> {
+    let words: Vec<&str> = text.split_ascii_whitespace().collect();
+    let pair = |pair: &[&str]| {
+        let [seconds, changes] = pair else { return None };
+        let seconds = parse_i64(seconds.as_bytes()).filter(|&seconds| seconds >= 1)?;
+        let changes = parse_i64(changes.as_bytes())?;
+        Some((seconds, u64::try_from(changes).ok()?))
+    };
+    words.chunks(2).map(pair).collect()
+}
+
+fn show_save_points(points: &[(i64, u64)]) -> String {
+    let words: Vec<String> = points.iter().map(|(seconds, changes)| format!("{seconds} {changes}")).collect();
+    words.join(" ")
 }
 
 /// A size with a unit, as configuration files have it.
@@ -300,6 +322,11 @@ fn canonical(parameter: &Parameter, value: &str) -> Result<String, String> {
         Kind::Notices => parse_notices(value)
             .map(show_notices)
             .ok_or("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.".into()),
+        Kind::SavePoints => parse_save_points(value)
+            .map(|points| show_save_points(&points))
+            .ok_or("Invalid save parameters".into()),
+        Kind::FileName if value.contains('/') => Err("dbfilename can't be a path, just a filename".into()),
+        Kind::FileName => Ok(value.to_owned()),
     }
 }
 
@@ -315,7 +342,13 @@ pub enum ConfigError {
 impl Default for Config {
     fn default() -> Config {
         let values = PARAMETERS.iter().map(|parameter| parameter.default.to_owned()).collect();
-        let mut config = Config { values, file: None, users: Vec::new(), limits: Limits::default() };
+        let mut config = Config {
+            values,
+            file: None,
+            users: Vec::new(),
+            save_points: Vec::new(),
+            limits: Limits::default(),
+        };
         config.refresh();
         config
     }
@@ -394,8 +427,13 @@ impl Config {
     /// Sets a value at the start. An unknown name is not an error: it is returned, for a warning.
     pub fn load(&mut self, name: &str, value: &str) -> Result<bool, ConfigError> {
         let Some(at) = index(name) else { return Ok(false) };
-        let value =
+        let mut value =
             canonical(&PARAMETERS[at], value).map_err(|why| ConfigError::Invalid(name.to_owned(), why))?;
+        // Each line adds points; an empty one takes them away.
+        if matches!(PARAMETERS[at].kind, Kind::SavePoints) && !value.is_empty() && !self.values[at].is_empty()
+        {
+            value = format!("{} {value}", self.values[at]);
+        }
         self.put(at, value);
         self.refresh();
         Ok(true)
@@ -483,6 +521,7 @@ impl Config {
     }
 
     fn refresh(&mut self) {
+        self.save_points = parse_save_points(self.text("save")).unwrap_or_default();
         let size = |number: i64| usize::try_from(number).unwrap_or(usize::MAX);
         self.limits = Limits {
             bulk_bytes_max: size(self.number("proto-max-bulk-len")),
@@ -552,9 +591,7 @@ mod tests {
         let mut config = Config::default();
         assert_eq!(config.broken_promises(), Vec::<String>::new());
         let mut set = |name: &str, value: &str| config.set(&[(name.to_owned(), value.to_owned())]);
-        for (name, value) in
-            [("appendonly", "yes"), ("appendfsync", "always"), ("save", "60 1"), ("timeout", "5")]
-        {
+        for (name, value) in [("appendonly", "yes"), ("appendfsync", "always"), ("timeout", "5")] {
             let refused = set(name, value).unwrap_err().to_string();
             assert!(refused.contains(name) && refused.contains("not supported yet"), "{refused}");
         }
@@ -563,8 +600,8 @@ mod tests {
         }
         config.load_file("appendonly yes\nsave 60 1\nsave 300 1\ntimeout 5\n").unwrap();
         let named = config.broken_promises();
-        assert_eq!(named.len(), 3, "{named:?}");
-        for name in ["appendonly", "save", "timeout"] {
+        assert_eq!(named.len(), 2, "{named:?}");
+        for name in ["appendonly", "timeout"] {
             assert!(named.iter().any(|line| line.starts_with(name)), "{named:?}");
         }
         // With a directory, what promises durability is kept.
@@ -573,6 +610,23 @@ mod tests {
         config.set(&[("appendfsync".to_owned(), "always".to_owned())]).unwrap();
         // What is set already may be set again: clients restore what they have read.
         config.set(&[("appendonly".to_owned(), "yes".to_owned())]).unwrap();
+    }
+
+    #[test]
+    fn lines_of_save_points_add_up_and_an_empty_one_takes_them_away() {
+        let mut config = Config::default();
+        config.load_file("save 3600 1\nsave 300 100 60 10000\n").unwrap();
+        assert_eq!(config.text("save"), "3600 1 300 100 60 10000");
+        assert_eq!(config.save_points, [(3600, 1), (300, 100), (60, 10000)]);
+        config.load_file("save \"\"\n").unwrap();
+        assert_eq!((config.text("save"), config.save_points.len()), ("", 0));
+        config.set(&[("save".to_owned(), "60  5".to_owned())]).unwrap();
+        config.set(&[("save".to_owned(), "10 5".to_owned())]).unwrap();
+        assert_eq!(config.text("save"), "10 5");
+        for wrong in ["60", "0 1", "60 -1", "x 1"] {
+            assert!(config.set(&[("save".to_owned(), wrong.to_owned())]).is_err(), "{wrong}");
+        }
+        assert!(config.load("dbfilename", "a/b").is_err());
     }
 
     #[test]

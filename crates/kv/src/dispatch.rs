@@ -27,6 +27,7 @@ use crate::keyspace::Change;
 use crate::resp::Reply;
 use crate::server::{Core, Server};
 use reads::Prepared;
+pub(crate) use reads::stored_form;
 
 /// Commands that a subscriber of RESP2 may send.
 const SUBSCRIBER_COMMANDS: &[&str] = &[
@@ -45,6 +46,11 @@ const UNQUEUED_COMMANDS: &[&str] = &["exec", "discard", "multi", "watch", "quit"
 
 const OUT_OF_MEMORY: CommandError =
     CommandError::of("OOM command not allowed when used memory > 'maxmemory'.");
+
+/// As Redis words it.
+const UNSAVED: CommandError = CommandError::of(
+    "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may modify the data set are disabled, because this instance is configured to report errors during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB error.",
+);
 
 enum Admitted {
     Runs(Found),
@@ -157,6 +163,9 @@ impl Core {
             return refused(self, CommandError::err(text));
         }
         let queues = client.multi.is_some() && !UNQUEUED_COMMANDS.contains(&row.name);
+        if row.flags.contains(Flags::WRITE) && self.server.refuses_writes() {
+            return refused(self, UNSAVED);
+        }
         if self.server.is_out_of_memory {
             if queues || row.flags.contains(Flags::DENYOOM) {
                 return refused(self, OUT_OF_MEMORY);

@@ -7,6 +7,7 @@
 //! | `expiry` | when keys expire, and finding those that have |
 //! | `changes` | what a command changed, for the clients and rooms that follow changes |
 //! | `evict` | candidates for eviction |
+//! | `saving` | the walk of a save, and copy on write while it goes on |
 //! | `database` | a database: the operations that commands use |
 
 pub mod changes;
@@ -15,6 +16,7 @@ pub mod dictionary;
 pub mod entry;
 pub mod evict;
 pub mod expiry;
+pub mod saving;
 
 pub use changes::{Change, Class};
 pub use database::Keyspace;

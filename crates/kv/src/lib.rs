@@ -13,6 +13,9 @@
 //! | `pubsub` | channels and their subscribers |
 //! | `storage` | where values live that are not in memory: the trait and its adapters |
 //! | `attached` | the storage tier attached to the databases |
+//! | `metrics` | numbers for Prometheus |
+//! | `save` | snapshot files |
+//! | `signals` | SIGTERM and SIGINT |
 //! | `tiering` | what moves between memory and storage, and when |
 //! | `client`, `server` | what commands know of clients and of the server |
 
@@ -26,6 +29,7 @@ pub mod config;
 pub mod dispatch;
 pub mod keyspace;
 pub mod memory;
+pub mod metrics;
 pub mod net;
 #[doc(hidden)]
 pub mod planted;
@@ -33,8 +37,10 @@ pub mod pubsub;
 pub mod rdb;
 pub mod resp;
 pub mod run;
+pub mod save;
 pub mod script;
 pub mod server;
+pub mod signals;
 pub mod slowlog;
 pub mod storage;
 pub mod tiering;

@@ -6,6 +6,7 @@ use crate::config::files::Files;
 use crate::keyspace::Databases;
 use crate::net::event_loop::EventLoop;
 use crate::server::{Core, Server};
+use crate::signals::Signals;
 use crate::storage::Storage;
 use parking_lot::Mutex;
 use std::net::SocketAddr;
@@ -37,15 +38,45 @@ pub fn listen(
     if let Some(storage) = storage {
         dbs.all.iter_mut().for_each(|db| db.has_storage = true);
         server.tier = Some(Box::new(Tier::new(storage, dbs.all.len() as u16)));
+        crate::command::functions::take_stored(&mut server)
+            .map_err(|why| std::io::Error::new(std::io::ErrorKind::InvalidData, why))?;
     }
     dbs.set_policies(|| server.eviction_policy());
     dbs.record_changes(server.follows_changes());
+    if server.tier.is_none() {
+        load_snapshot(&mut dbs, &mut server)?;
+    }
     let core = Arc::new(Mutex::new(Core { dbs, server }));
+    core.lock().server.saves.attach(&core);
     let event_loop = EventLoop::new(world, core.clone(), addresses)?;
     Ok(Listening { core, event_loop })
 }
 
+/// Loads the snapshot file, if there is one.
+fn load_snapshot(dbs: &mut Databases, server: &mut Server) -> std::io::Result<()> {
+    let path = crate::save::path(server);
+    let opened = server.files.as_ref().map(|files| files.open(&path)).transpose()?.flatten();
+    let Some((file, length)) = opened else { return Ok(()) };
+    let loaded = crate::save::load::load(dbs, server, file, length).map_err(|why| {
+        std::io::Error::new(std::io::ErrorKind::InvalidData, format!("{path} cannot be loaded: {why}"))
+    })?;
+    server.saves.loaded = loaded;
+    Ok(())
+}
+
 impl Listening {
+    /// Lets signals end the server in order, and writes a log on standard error.
+    pub fn obey(&self, signals: Signals) {
+        let mut core = self.core.lock();
+        core.server.signals = Some(signals);
+        core.server.is_logging = true;
+        let loaded = core.server.saves.loaded;
+        if loaded != Default::default() {
+            core.server
+                .log(&format!("loaded {} keys of a snapshot; {} had expired", loaded.keys, loaded.expired));
+        }
+    }
+
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.event_loop.addresses()
     }

@@ -73,6 +73,11 @@ pub struct Server {
     pub meter: crate::memory::Meter,
     /// Memory is over `maxmemory` and nothing could be evicted before the present command.
     pub is_out_of_memory: bool,
+    pub saves: crate::save::Saves,
+    /// What asks the server to end from outside, if it listens to that.
+    pub signals: Option<crate::signals::Signals>,
+    /// Whether [`Server::log`] writes.
+    pub is_logging: bool,
     /// Ends the server: set by `SHUTDOWN`.
     pub is_stopping: bool,
 }
@@ -106,10 +111,20 @@ impl Server {
             tier: None,
             meter: crate::memory::Meter::default(),
             is_out_of_memory: false,
+            saves: crate::save::Saves::new(started_ms),
+            signals: None,
+            is_logging: false,
             is_stopping: false,
         };
         server.apply_config();
         server
+    }
+
+    /// A line of the log: standard error.
+    pub fn log(&self, text: &str) {
+        if self.is_logging {
+            eprintln!("terrace kv: {text}");
+        }
     }
 
     /// What marks the keys of a database for eviction by the settings; `None`: the seconds of the last access.
@@ -123,6 +138,14 @@ impl Server {
             (_, true) => by_name("s3-fifo", REMEMBERED),
             _ => None,
         }
+    }
+
+    /// Whether commands that write are refused, as the last save failed and data is in memory alone.
+    pub fn refuses_writes(&self) -> bool {
+        !self.saves.is_last_good
+            && self.tier.is_none()
+            && !self.config.save_points.is_empty()
+            && self.config.is_on("stop-writes-on-bgsave-error")
     }
 
     pub fn is_authenticated(&self, client: &Client) -> bool {

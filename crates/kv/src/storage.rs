@@ -142,6 +142,12 @@ pub type WriteDone = Box<dyn FnOnce(Outcome) + Send>;
 pub type ScanDone = Box<dyn FnOnce(Result<Scanned, StorageError>) + Send>;
 pub type ExpiredDone = Box<dyn FnOnce(Result<Vec<Key>, StorageError>) + Send>;
 
+/// Storage at one point in time.
+pub trait View: Send {
+    /// The next keys of any database, about `bytes` of them; none at the end. A key comes once. Waits for the device.
+    fn read(&mut self, bytes: usize) -> Result<Vec<(Key, Stored)>, StorageError>;
+}
+
 pub trait Storage: Send + Sync {
     fn name(&self) -> &'static str;
 
@@ -162,6 +168,15 @@ pub trait Storage: Send + Sync {
 
     /// At most `limit` keys whose time has come at `now_ms`, the earliest first.
     fn expired(&self, now_ms: u64, limit: usize, done: ExpiredDone);
+
+    /// What is stored now, whatever is written later: all writes whose completion was called, and for each other one all of it or nothing.
+    fn view(&self) -> Result<Box<dyn View>, StorageError>;
+
+    /// Keeps a small text under a name, durably when it returns. For what is changed rarely: it waits for the device.
+    fn keep(&self, name: &str, value: &[u8]) -> Result<(), StorageError>;
+
+    /// What was kept under a name.
+    fn kept(&self, name: &str) -> Result<Option<Vec<u8>>, StorageError>;
 
     /// How many keys a database has, expired ones included until they are deleted. Exact, and takes no time.
     fn count(&self, db: u16) -> u64;

@@ -3,10 +3,14 @@
 use super::scripting::{NO_SCRIPT_RUNS, Running, run_lua, split_keys};
 use super::table::{Access, Acl, Flags, Group, Keys, Row, flags};
 use super::{Arg, CommandError, Ctx, Done, args, help};
-use crate::rdb::length::{read_string, write_string};
-use crate::rdb::{SliceSource, payload};
+use crate::rdb::payload;
+use crate::script::Failure;
+use crate::script::functions::{BadDump, parse_dump};
+use crate::server::Server;
 use crate::value::glob;
 
+/// The name under which storage keeps the libraries.
+pub const FUNCTIONS: &str = "functions";
 const RUN: Flags =
     flags(&[Flags::NOSCRIPT, Flags::STALE, Flags::SKIP_MONITOR, Flags::MOVABLE_KEYS, Flags::MAY_REPLICATE]);
 const RUN_READ: Flags =
@@ -15,8 +19,6 @@ const CHANGE: Flags = flags(&[Flags::NOSCRIPT, Flags::WRITE, Flags::DENYOOM]);
 const DELETE: Flags = flags(&[Flags::NOSCRIPT, Flags::WRITE]);
 const LOOK: Flags = Flags::NOSCRIPT;
 const ANYTIME: Flags = flags(&[Flags::NOSCRIPT, Flags::ALLOW_BUSY]);
-/// A library in a payload: the code of an RDB file for it.
-const LIBRARY: u8 = 245;
 
 const fn row(
     name: &'static str,
@@ -81,6 +83,38 @@ fn fcall_ro(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
     call(ctx, args, true)
 }
 
+/// Changes the libraries. With a storage tier they are stored before the reply; if that fails, they are as before.
+fn change<T>(
+    ctx: &mut Ctx<'_>,
+    work: impl FnOnce(&mut Server) -> Result<T, CommandError>,
+) -> Result<T, CommandError> {
+    let server = &mut *ctx.server;
+    let Some(storage) = server.tier.as_ref().map(|tier| tier.storage.clone()) else { return work(server) };
+    let before = server.functions.dump();
+    let result = work(server)?;
+    let after = server.functions.dump();
+    if let Err(error) = storage.keep(FUNCTIONS, &after) {
+        let clock = server.world.clock.clone();
+        let codes = parse_dump(&before).unwrap_or_default();
+        // They were loaded before.
+        let _: Result<(), Failure> = server.functions.restore(&codes, true, true, &clock);
+        return Err(CommandError::err(format_args!("storage: {error}")));
+    }
+    Ok(result)
+}
+
+/// Loads the libraries that storage has.
+///
+/// # Errors
+/// What is wrong with them.
+pub fn take_stored(server: &mut Server) -> Result<(), String> {
+    let Some(storage) = server.tier.as_ref().map(|tier| tier.storage.clone()) else { return Ok(()) };
+    let Some(dump) = storage.kept(FUNCTIONS).map_err(|error| error.to_string())? else { return Ok(()) };
+    let codes = parse_dump(&dump).map_err(|_| "stored libraries of functions cannot be read".to_owned())?;
+    let clock = server.world.clock.clone();
+    server.functions.restore(&codes, true, true, &clock).map_err(|failure| failure.0)
+}
+
 fn load(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
     let (code, options) = args[2..].split_last().ok_or(CommandError::of("ERR Function code is missing"))?;
     let mut replaces = false;
@@ -91,15 +125,17 @@ fn load(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
         replaces = true;
     }
     let clock = ctx.server.world.clock.clone();
-    let name = ctx.server.functions.load(code, replaces, clock)?;
+    let name = change(ctx, |server| Ok(server.functions.load(code, replaces, clock)?))?;
     ctx.reply.bulk(name.as_bytes());
     Ok(())
 }
 
 fn delete(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
-    if !ctx.server.functions.remove(&args::text(args[2])) {
-        return Err(CommandError::of("ERR Library not found"));
-    }
+    let name = args::text(args[2]);
+    change(ctx, |server| match server.functions.remove(&name) {
+        true => Ok(()),
+        false => Err(CommandError::of("ERR Library not found")),
+    })?;
     ctx.reply.ok();
     Ok(())
 }
@@ -171,18 +207,16 @@ fn flush(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
         [_] => return Err(CommandError::of("ERR FUNCTION FLUSH only supports SYNC|ASYNC option")),
         _ => return Err(wrong_arguments(args)),
     }
-    ctx.server.functions.clear();
+    change(ctx, |server| {
+        server.functions.clear();
+        Ok(())
+    })?;
     ctx.reply.ok();
     Ok(())
 }
 
 fn dump(ctx: &mut Ctx<'_>, _: &[Arg<'_>]) -> Done {
-    let mut out = Vec::new();
-    for (_, library) in ctx.server.functions.libraries() {
-        out.push(LIBRARY);
-        write_string(&mut out, &library.code);
-    }
-    ctx.reply.bulk(&payload::seal(out));
+    ctx.reply.bulk(&payload::seal(ctx.server.functions.dump()));
     Ok(())
 }
 
@@ -203,19 +237,12 @@ fn restore(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
     };
     let bytes = payload::open_any(args[2])
         .ok_or(CommandError::of("ERR DUMP payload version or checksum are wrong"))?;
-    let mut source = SliceSource::new(bytes);
-    let mut codes = Vec::new();
-    while let Some((kind, rest)) = source.rest().split_first() {
-        if *kind != LIBRARY {
-            return Err(CommandError::of("ERR given type is not a function"));
-        }
-        source = SliceSource::new(rest);
-        let code = read_string(&mut source)
-            .map_err(|_| CommandError::of("ERR failed loading the given functions payload"))?;
-        codes.push(code);
-    }
+    let codes = parse_dump(bytes).map_err(|bad| match bad {
+        BadDump::NotALibrary => CommandError::of("ERR given type is not a function"),
+        BadDump::Malformed => CommandError::of("ERR failed loading the given functions payload"),
+    })?;
     let clock = ctx.server.world.clock.clone();
-    ctx.server.functions.restore(&codes, flushes, replaces, &clock)?;
+    change(ctx, |server| Ok(server.functions.restore(&codes, flushes, replaces, &clock)?))?;
     ctx.reply.ok();
     Ok(())
 }

@@ -108,9 +108,25 @@ fn info(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
     }
     if wanted("persistence") {
         begin(&mut out, "Persistence");
+        let saves = &server.saves;
+        let running = saves.running.as_ref();
+        let status = |is_good: bool| if is_good { "ok" } else { "err" };
         line!("loading:0");
-        line!("rdb_changes_since_last_save:{}", ctx.dbs.dirty());
-        line!("rdb_bgsave_in_progress:0");
+        line!("async_loading:0");
+        line!("current_cow_size:{}", running.map_or(0, |running| running.sink.preserved()));
+        line!("current_save_keys_processed:{}", running.map_or(0, |running| running.sink.keys()));
+        line!("current_save_keys_total:{}", running.map_or(0, |running| running.keys));
+        line!("rdb_changes_since_last_save:{}", ctx.dbs.dirty().saturating_sub(saves.changes));
+        line!("rdb_bgsave_in_progress:{}", i32::from(running.is_some()));
+        line!("rdb_last_save_time:{}", saves.last_ms / 1000);
+        line!("rdb_last_bgsave_status:{}", status(saves.is_last_good));
+        line!("rdb_last_bgsave_time_sec:{}", saves.last_seconds);
+        let current = running.map_or(-1, |running| (now_ms - running.started_ms) / 1000);
+        line!("rdb_current_bgsave_time_sec:{current}");
+        line!("rdb_saves:{}", saves.count);
+        line!("rdb_last_cow_size:{}", saves.last_preserved);
+        line!("rdb_last_load_keys_expired:{}", saves.loaded.expired);
+        line!("rdb_last_load_keys_loaded:{}", saves.loaded.keys);
         line!("aof_enabled:{}", i32::from(server.config.is_on("appendonly")));
     }
     if wanted("stats") {

@@ -37,7 +37,6 @@ pub const ROWS: &[Row] = &[
     )
     .acl(FLUSH),
     row("time", 1, LOOK, time, "2.6.0", "Returns the time of the server."),
-    row("shutdown", -1, ADMIN, shutdown, "1.0.0", "Ends the server."),
     row("config", -2, Flags::NONE, |_, _| Err(CommandError::Syntax), "2.0.0", "Reads and changes settings.")
         .with_subcommands(&[
             row("get", -3, ADMIN, config_get, "2.0.0", "Returns settings that match patterns."),
@@ -151,6 +150,10 @@ fn wake_waiting(ctx: &mut Ctx<'_>, db: u16) {
 
 fn flushall(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
     check_flush_mode(args)?;
+    if ctx.server.tier.is_none() {
+        // As Redis does: its file would have what is deleted here.
+        crate::save::cancel(ctx.dbs, ctx.server);
+    }
     for index in 0..ctx.dbs.all.len() {
         ctx.server.touch_all_watched(ctx.dbs, index as u16, None);
         ctx.dbs.all[index].clear();
@@ -181,15 +184,6 @@ fn time(ctx: &mut Ctx<'_>, _: &[Arg<'_>]) -> Done {
     ctx.reply.array(2);
     ctx.reply.bulk_int((now_ms / 1000) as i64);
     ctx.reply.bulk_int((now_ms % 1000 * 1000) as i64);
-    Ok(())
-}
-
-fn shutdown(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
-    if args[1..].iter().any(|arg| !["NOSAVE", "SAVE", "NOW", "FORCE"].iter().any(|word| args::is(arg, word)))
-    {
-        return Err(CommandError::Syntax);
-    }
-    ctx.server.is_stopping = true;
     Ok(())
 }
 

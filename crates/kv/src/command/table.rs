@@ -391,6 +391,7 @@ fn families() -> Vec<&'static [Row]> {
         super::sort::ROWS,
         super::keys::ROWS,
         super::server::ROWS,
+        super::saves::ROWS,
         super::standalone::ROWS,
         super::latency::ROWS,
         super::memory::ROWS,

@@ -8,6 +8,7 @@ use super::changes::{Changes, Class};
 use super::dictionary::{Dictionary, Place};
 use super::entry::{Entry, Key};
 use super::expiry::{Expiries, Expiry, ROUND};
+use super::saving::Walk;
 use crate::tiering::evict::{Mark, Policy};
 use crate::value::Value;
 use siphasher::sip::SipHasher13;
@@ -33,6 +34,8 @@ pub struct Keyspace {
     pub(super) expiries: Expiries,
     pub(super) seed: (u64, u64),
     pub(super) random: u64,
+    /// Where a save stands, if one goes on.
+    pub(super) walk: Option<Box<Walk>>,
 }
 
 impl Keyspace {
@@ -51,6 +54,7 @@ impl Keyspace {
             expiries: Expiries::default(),
             seed,
             random: seed.0 | 1,
+            walk: None,
         }
     }
 
@@ -152,12 +156,14 @@ impl Keyspace {
     /// The entry of a key, without a trace of the look-up.
     pub fn entry(&mut self, key: &[u8]) -> Option<&mut Entry> {
         let place = self.find(key)?;
+        self.preserve(place);
         Some(self.dictionary.at_mut(place))
     }
 
     /// The value of a key, for a command that changes it. Call [`Keyspace::changed`] after a change.
     pub fn write(&mut self, key: &[u8]) -> Option<&mut Value> {
         let place = self.find(key)?;
+        self.preserve(place);
         Some(&mut self.mark_used(place).value)
     }
 
@@ -175,13 +181,16 @@ impl Keyspace {
     pub fn insert_keeping_expiry(&mut self, key: &[u8], value: impl Into<Value>) {
         let value = value.into();
         if let Some(place) = self.find(key) {
+            self.preserve(place);
             self.mark_used(place).value = value;
             return;
         }
-        let access = self.admitted(self.hash(key));
+        let hash = self.hash(key);
+        self.will_add(hash, key);
+        let access = self.admitted(hash);
         let entry = Entry { key: Key::new(key), value, access, expiry: 0 };
         let seed = self.seed;
-        self.dictionary.insert(hash_with(seed, key), Box::new(entry), |key| hash_with(seed, key));
+        self.dictionary.insert(hash, Box::new(entry), |key| hash_with(seed, key));
     }
 
     pub fn remove(&mut self, key: &[u8]) -> Option<Value> {
@@ -190,6 +199,7 @@ impl Keyspace {
     }
 
     pub(super) fn take(&mut self, place: Place) -> Option<Box<Entry>> {
+        self.preserve(place);
         if let Some(policy) = &mut self.policy {
             policy.deleted(Mark(self.dictionary.at(place).access));
         }
@@ -221,8 +231,12 @@ impl Keyspace {
     pub fn set_expiry(&mut self, key: &[u8], at_ms: Option<i64>) -> bool {
         let Some(place) = self.find(key) else { return false };
         let number = self.dictionary.at(place).expiry;
+        if number == 0 && at_ms.is_none() {
+            return false;
+        }
+        self.preserve(place);
         match at_ms {
-            None => return number != 0 && self.clear_expiry(place),
+            None => return self.clear_expiry(place),
             Some(at_ms) if number != 0 => self.expiries.set(number, at_ms),
             Some(at_ms) => {
                 let hash = self.hash(key);
@@ -263,7 +277,8 @@ impl Keyspace {
         if !self.is_empty() || self.has_storage {
             self.changes.all = true;
         }
-        self.swap_contents(Contents { dictionary: Dictionary::new(), expiries: Expiries::default() })
+        let old = self.swap_contents(Contents::default());
+        self.detach_walk(old)
     }
 
     /// Exchanges the contents.
@@ -279,6 +294,7 @@ impl Keyspace {
         std::mem::swap(&mut self.dictionary, &mut other.dictionary);
         std::mem::swap(&mut self.expiries, &mut other.expiries);
         std::mem::swap(&mut self.policy, &mut other.policy);
+        std::mem::swap(&mut self.walk, &mut other.walk);
         for db in [self, other] {
             db.changes.all = true;
             db.changes.count += 1;
@@ -347,8 +363,14 @@ impl Keyspace {
 
 /// What a database holds.
 pub struct Contents {
-    dictionary: Dictionary,
-    expiries: Expiries,
+    pub(super) dictionary: Dictionary,
+    pub(super) expiries: Expiries,
+}
+
+impl Default for Contents {
+    fn default() -> Contents {
+        Contents { dictionary: Dictionary::new(), expiries: Expiries::default() }
+    }
 }
 
 impl Contents {

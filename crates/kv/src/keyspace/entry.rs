@@ -3,7 +3,7 @@
 use crate::value::Value;
 
 /// The name of a key.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Key {
     Inline(u8, [u8; Key::INLINE_BYTES_MAX]),
     Heap(Box<[u8]>),
@@ -44,6 +44,13 @@ impl std::ops::Deref for Key {
     }
 }
 
+/// As that of its bytes, by which a table of keys may be asked.
+impl std::hash::Hash for Key {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.as_bytes().hash(state);
+    }
+}
+
 impl std::borrow::Borrow<[u8]> for Key {
     fn borrow(&self) -> &[u8] {
         self.as_bytes()
@@ -65,5 +72,18 @@ impl Entry {
     /// Memory of the key and its value.
     pub fn bytes(&self) -> usize {
         size_of::<Entry>() + self.key.heap_bytes() + self.value.heap_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Key;
+    use std::collections::HashSet;
+
+    #[test]
+    fn a_table_of_keys_is_asked_by_bytes() {
+        let long = [b'x'; 100];
+        let keys: HashSet<Key> = [&b"short"[..], &long].map(Key::new).into_iter().collect();
+        assert!(keys.contains(&b"short"[..]) && keys.contains(&long[..]) && !keys.contains(&b"other"[..]));
     }
 }

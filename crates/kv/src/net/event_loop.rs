@@ -423,6 +423,8 @@ fn refusal(core: &Core, address: &SocketAddr) -> Option<&'static str> {
 
 /// Work that is due from time to time.
 fn tick(core: &mut Core) {
+    core.look_at_signals();
+    core.look_after_saves();
     core.end_waits();
     core.end_pause();
     for db in &mut core.dbs.all {

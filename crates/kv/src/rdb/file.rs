@@ -204,6 +204,29 @@ fn skip_module(source: &mut impl Source) -> Result<()> {
     }
 }
 
+/// Appends a record that selects a database.
+pub fn write_select(out: &mut Vec<u8>, db: u32) {
+    out.push(opcode::SELECT);
+    write_length(out, u64::from(db));
+}
+
+/// Appends a key of the selected database. `value` appends the value and returns its type byte.
+pub fn write_key(
+    out: &mut Vec<u8>,
+    key: &[u8],
+    expires_ms: Option<u64>,
+    value: impl FnOnce(&mut Vec<u8>) -> u8,
+) {
+    if let Some(expires_ms) = expires_ms {
+        out.push(opcode::EXPIRE_MS);
+        out.extend_from_slice(&expires_ms.to_le_bytes());
+    }
+    let kind_at = out.len();
+    out.push(0);
+    write_string(out, key);
+    out[kind_at] = value(out);
+}
+
 /// Writes a file record by record.
 pub struct FileWriter<W> {
     writer: W,
@@ -254,15 +277,15 @@ impl<W: Write> FileWriter<W> {
         value: impl FnOnce(&mut Vec<u8>) -> u8,
     ) -> io::Result<()> {
         debug_assert!(self.db.is_some());
-        if let Some(expires_ms) = expires_ms {
-            self.record.push(opcode::EXPIRE_MS);
-            self.record.extend_from_slice(&expires_ms.to_le_bytes());
-        }
-        let kind_at = self.record.len();
-        self.record.push(0);
-        write_string(&mut self.record, key);
-        self.record[kind_at] = value(&mut self.record);
+        write_key(&mut self.record, key, expires_ms, value);
         self.flush_record()
+    }
+
+    /// Writes records that were made by [`write_select`] and [`write_key`].
+    pub fn raw(&mut self, records: &[u8]) -> io::Result<()> {
+        self.checksum = crc64(self.checksum, records);
+        self.written += records.len() as u64;
+        self.writer.write_all(records)
     }
 
     /// Ends the file. Returns the writer and the size of the file.

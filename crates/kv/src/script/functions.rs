@@ -4,6 +4,8 @@
 //! runs, the reverse.
 
 use super::{Call, Entry, Failure, Interpreter, Invocation, internal};
+use crate::rdb::SliceSource;
+use crate::rdb::length::{read_string, write_string};
 use crate::resp::Reply;
 use crate::resp::parse::split_words;
 use mlua::{ChunkMode, Function, HookTriggers, Lua, Table, Value, Variadic, VmState};
@@ -79,6 +81,31 @@ fn metadata(text: &[u8]) -> Result<(String, &[u8]), Failure> {
     Ok((name, &first[end..]))
 }
 
+/// A library in serialised form begins with it: the code of an RDB file.
+const LIBRARY: u8 = 245;
+
+/// Why [`parse_dump`] fails.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BadDump {
+    /// Something else than a library.
+    NotALibrary,
+    Malformed,
+}
+
+/// The code of each library that [`Functions::dump`] serialised.
+pub fn parse_dump(bytes: &[u8]) -> Result<Vec<Vec<u8>>, BadDump> {
+    let mut source = SliceSource::new(bytes);
+    let mut codes = Vec::new();
+    while let Some((kind, rest)) = source.rest().split_first() {
+        if *kind != LIBRARY {
+            return Err(BadDump::NotALibrary);
+        }
+        source = SliceSource::new(rest);
+        codes.push(read_string(&mut source).map_err(|_| BadDump::Malformed)?);
+    }
+    Ok(codes)
+}
+
 impl Functions {
     pub fn libraries(&self) -> impl ExactSizeIterator<Item = (&String, &Library)> {
         self.libraries.iter()
@@ -125,6 +152,16 @@ impl Functions {
         }
         self.libraries.insert(name.clone(), Library { code: text.into(), functions });
         Ok(name)
+    }
+
+    /// All libraries in serialised form, without the footer of `FUNCTION DUMP`.
+    pub fn dump(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        for library in self.libraries.values() {
+            out.push(LIBRARY);
+            write_string(&mut out, &library.code);
+        }
+        out
     }
 
     /// Loads several libraries, all or none. `flushes`: they replace every library of the server.

@@ -6,6 +6,7 @@
 //! | `kv.expiry` | expiry time, row key | empty |
 //! | `kv.meta` | `db` and number | space and count of a database |
 //! | | `space` | the next space to give out |
+//! | | `kept`, a space and a name | what is kept under the name: libraries of functions, how far an import is |
 //! | | `gone` and space | the space of an emptied database, whose rows are being removed |
 //!
 //! Counts are rows of the batch that changes them, so they are exact after a crash. A write is made on the caller's thread if it waits for
@@ -16,13 +17,16 @@
 use crate::storage::row::{self, NAME_MAX, Position};
 use crate::storage::{
     Durability, ExpiredDone, Found, Get, GetDone, Key, Outcome, ScanDone, Scanned, Storage, StorageError,
-    Stored, Write, WriteDone,
+    Stored, View, Write, WriteDone,
 };
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use terrace::{Batch, Db, ErrorKind, Tree, TryGet, TryWrite};
+
+mod load;
+mod view;
 
 /// Rows of an emptied database that one transaction removes.
 const REMOVED_TOGETHER: usize = 1000;
@@ -61,6 +65,16 @@ fn meta_key(db: u16) -> [u8; 4] {
     [b'd', b'b', high, low]
 }
 
+fn parse_meta_key(key: &[u8]) -> Result<u16, StorageError> {
+    let db = <[u8; 2]>::try_from(&key[2..])
+        .map_err(|_| StorageError::Corrupt("a database's key has a wrong length".into()))?;
+    Ok(u16::from_be_bytes(db))
+}
+
+fn kept_key(name: &str) -> Vec<u8> {
+    [b"kept ", name.as_bytes()].concat()
+}
+
 fn gone_key(space: u32) -> [u8; 8] {
     let mut key = *b"gone\0\0\0\0";
     key[4..].copy_from_slice(&space.to_be_bytes());
@@ -72,9 +86,7 @@ impl Meta {
         let mut meta = Meta::default();
         for pair in tree.prefix("db")? {
             let (key, value) = pair?;
-            let db = <[u8; 2]>::try_from(&key[2..])
-                .map_err(|_| StorageError::Corrupt("a database's key has a wrong length".into()))?;
-            meta.spaces.insert(u16::from_be_bytes(db), Space::parse(&value)?);
+            meta.spaces.insert(parse_meta_key(&key)?, Space::parse(&value)?);
         }
         if let Some(next) = tree.get("space")? {
             let next = next
@@ -394,6 +406,18 @@ impl Storage for EngineStorage {
             }
             Ok(keys)
         });
+    }
+
+    fn view(&self) -> Result<Box<dyn View>, StorageError> {
+        Ok(Box::new(view::EngineView::new(&self.db, &self.rows, &self.meta_tree)?))
+    }
+
+    fn keep(&self, name: &str, value: &[u8]) -> Result<(), StorageError> {
+        Ok(self.meta_tree.put(kept_key(name), value)?)
+    }
+
+    fn kept(&self, name: &str) -> Result<Option<Vec<u8>>, StorageError> {
+        Ok(self.meta_tree.get(kept_key(name))?)
     }
 
     fn count(&self, db: u16) -> u64 {

@@ -4,8 +4,17 @@
 
 use crate::storage::{
     Durability, ExpiredDone, Get, GetDone, Key, Outcome, Position, ScanDone, Scanned, Storage, StorageError,
-    Write, WriteDone,
+    Stored, View, Write, WriteDone,
 };
+
+/// What nothing has.
+struct Empty;
+
+impl View for Empty {
+    fn read(&mut self, _: usize) -> Result<Vec<(Key, Stored)>, StorageError> {
+        Ok(Vec::new())
+    }
+}
 
 pub struct NoStorage;
 
@@ -27,6 +36,15 @@ impl Storage for NoStorage {
     }
     fn expired(&self, _: u64, _: usize, done: ExpiredDone) {
         done(Ok(Vec::new()));
+    }
+    fn view(&self) -> Result<Box<dyn View>, StorageError> {
+        Ok(Box::new(Empty))
+    }
+    fn keep(&self, _: &str, _: &[u8]) -> Result<(), StorageError> {
+        Ok(())
+    }
+    fn kept(&self, _: &str) -> Result<Option<Vec<u8>>, StorageError> {
+        Ok(None)
     }
     fn count(&self, _: u16) -> u64 {
         0

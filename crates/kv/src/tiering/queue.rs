@@ -126,7 +126,8 @@ impl Queue {
         planted::DIRTY_EVICTED.on() || !self.holds(key)
     }
 
-    fn is_emptying(&self, db: u16) -> bool {
+    /// Whether a database is being emptied or waits for that.
+    pub fn is_emptying(&self, db: u16) -> bool {
         self.emptying.contains(&db) || self.waits_to_be_emptied(db)
     }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use terrace_kv::storage::engine::EngineStorage;
 use terrace_kv::storage::{
-    Durability, ExpiredDone, Get, GetDone, Key, Outcome, Position, ScanDone, Storage, StorageError, Write,
-    WriteDone,
+    Durability, ExpiredDone, Get, GetDone, Key, Outcome, Position, ScanDone, Storage, StorageError, View,
+    Write, WriteDone,
 };
 
 /// What becomes of a write that changes a key of a list.
@@ -207,6 +207,18 @@ impl Storage for Faulty {
 
     fn expired(&self, now_ms: u64, limit: usize, done: ExpiredDone) {
         self.inner.expired(now_ms, limit, done);
+    }
+
+    fn view(&self) -> Result<Box<dyn View>, StorageError> {
+        self.inner.view()
+    }
+
+    fn keep(&self, name: &str, value: &[u8]) -> Result<(), StorageError> {
+        self.inner.keep(name, value)
+    }
+
+    fn kept(&self, name: &str) -> Result<Option<Vec<u8>>, StorageError> {
+        self.inner.kept(name)
     }
 
     fn count(&self, db: u16) -> u64 {
