@@ -258,7 +258,7 @@ impl ReadPath {
         }
     }
 
-    /// Reads a copy for nobody but the router. True: the device answered.
+    /// Reads a copy that only the router asked for. True: the device answered.
     fn probe(&self, device: usize, id: PageId, image: &mut [u8]) -> bool {
         let Located::At(home) = self.map.locate(id) else { return false };
         let Some((_, flash, slot)) = self.second_copy(id, &home) else { return false };
