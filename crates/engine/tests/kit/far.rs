@@ -16,7 +16,7 @@ impl Run {
         Run { on: Machine::new(seed).and_store(), object_buffer }
     }
 
-    /// Opens what is there, or makes it.
+    /// Opens the instance and its table; creates what does not exist yet.
     pub fn open(&self) -> (Arc<Engine>, Arc<Table>) {
         let engine = self.on.open(config(10 << 20, 8 << 20, self.object_buffer)).unwrap();
         let table = table(&engine, "db/t", &primary()).unwrap();

@@ -77,7 +77,7 @@ impl Machine {
         Engine::open(config, self.parts())
     }
 
-    /// Time passes, so many times, and after each the workers do up to `steps` steps.
+    /// Advances the clock by `nanos`, `times` times; after each advance the workers take up to `steps` steps.
     pub fn pass(&self, times: usize, nanos: Nanos, steps: usize) {
         for _ in 0..times {
             self.sim.clock.advance(nanos);

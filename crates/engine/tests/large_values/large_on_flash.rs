@@ -1,5 +1,5 @@
-//! Large values that are replaced again and again have new pages each time, which nobody has read when their block sinks. They are wanted on flash
-//! all the same, for their row was used; those of rows that were only inserted are not.
+//! Large values that are replaced again and again get new pages each time, and no session has read those when their block sinks. Flash admits them
+//! all the same, because their row was used; it does not admit the pages of rows that were only inserted.
 
 #[path = "../kit/mod.rs"]
 mod kit;

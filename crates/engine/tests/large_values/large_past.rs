@@ -71,7 +71,7 @@ fn update(txn: &Txn, table: &Table, key: u8, old: &[u8], row: &[u8]) -> Result<(
     txn.update(table, &[key], row, &entry(&old)[..changed], &entry(&new)[..changed])
 }
 
-/// A row that no other has, of so many bytes.
+/// A row of `len` bytes that differs from every other row.
 fn row(serial: u32, len: usize) -> Vec<u8> {
     (0..len as u32).map(|i| (i.wrapping_mul(7) + i / 251 + serial * 31) as u8).collect()
 }
@@ -221,7 +221,7 @@ impl Run {
         put(&mut model, 5, &five);
         put(&mut model, 7, &row(7, 150_000));
         self.commit(&txn, &model)?;
-        // One that nobody waits for, and one behind it.
+        // A commit without a wait for durability, and a transaction after it.
         let txn = begin(&engine);
         let one = row(11, 250_000);
         update(&txn, &table, 1, &model[&1], &one)?;

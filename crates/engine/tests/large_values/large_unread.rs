@@ -1,5 +1,5 @@
-//! Large values that only the store has when nobody needs them any more: purge frees them by what their rows said, and asks the store for none. What
-//! may have been freed before, in a purge that failed or that a crash cut, is looked at first.
+//! Large values whose pages are only in the object store when their last reader ends: purge frees the pages that their rows name, and reads none from
+//! the store. Pages that may have been freed before, in a purge that failed or that a crash interrupted, are read first.
 
 #[path = "../kit/mod.rs"]
 mod kit;
@@ -37,7 +37,7 @@ fn value(key: u32, serial: u32) -> Vec<u8> {
 }
 
 impl Run {
-    /// Whatever is not in use any more is purged.
+    /// Lets purge run; true: the history is empty.
     fn purged(&self, engine: &Engine) -> bool {
         (0..200).any(|_| {
             self.pause();
@@ -45,7 +45,7 @@ impl Run {
         })
     }
 
-    /// The store is back, and what was written leaves memory before purge goes on: nothing of it is lost.
+    /// The store works again, and all dirty pages are sunk before purge goes on: nothing is lost.
     fn goes_on(&self, engine: Arc<Engine>, table: Arc<Table>, model: &Model) {
         self.on.store().faults.dead.store(false, Ordering::SeqCst);
         sink(&engine, &table, model);
@@ -54,7 +54,7 @@ impl Run {
         self.ends_sound(engine, table, model.len());
     }
 
-    /// The engine is closed, and the volume sound: so many values, and nothing is lost or left over.
+    /// Closes the engine and checks the volume: it is sound, has the overflow pages of `values` values, and leaks none.
     fn ends_sound(&self, engine: Arc<Engine>, table: Arc<Table>, values: usize) {
         drop(table);
         engine.shutdown().unwrap();
@@ -78,7 +78,7 @@ fn fill(run: &Run, engine: &Arc<Engine>, table: &Arc<Table>) -> Model {
     model
 }
 
-/// Who has a view: purge waits for him.
+/// A transaction with an open view, which holds purge back.
 fn reader(engine: &Arc<Engine>, table: &Arc<Table>) -> Arc<Txn> {
     let txn = engine.begin(Isolation::RepeatableRead);
     txn.get(table, &0u32.to_be_bytes(), Lock::None, &mut Vec::new()).unwrap();
@@ -248,7 +248,7 @@ fn a_crash_before_they_are_freed_leaves_nothing_over_and_they_are_freed_unread_a
         assert_eq!(model.len() as u32, KEYS - 2);
     });
     assert_eq!(free, u64::from(KEYS) * PAGES);
-    // Of each stream's oldest: the first two, which are neighbours.
+    // Only the oldest transactions of each undo stream: the first two, which are neighbours.
     assert!(read < 30, "{read} pages were read for what {} values had", KEYS - 2);
 }
 
@@ -269,8 +269,8 @@ fn what_the_log_has_still_to_bring_up_to_date_is_freed_as_it_is() {
     }
 }
 
-/// A transaction drops values that undo knows and one that has to be read, which fails as long as the store is dead. What is freed of the others is
-/// somebody else's by the time when purge begins anew, perhaps after a crash.
+/// A transaction deletes values whose pages undo names, and one whose pages have to be read, which fails as long as the store is dead. The freed
+/// pages of the others have been reused by the time purge starts again, perhaps after a crash.
 fn purge_that_fails_in_the_middle(and_crash: bool) {
     let run = Run::new(7, OBJECT_BUFFER);
     let (engine, table) = run.open();
@@ -283,7 +283,7 @@ fn purge_that_fails_in_the_middle(and_crash: bool) {
         txn.update(&table, &key.to_be_bytes(), Row::from(&new), &NO_ENTRY, &NO_ENTRY).unwrap();
         model.insert(key, new);
     }
-    // Of a former build, and deleted unread.
+    // As an older build wrote it, and deleted unread.
     forget_pages(&table, 80);
     txn.delete(&table, &80u32.to_be_bytes(), &NO_ENTRY).unwrap();
     model.remove(&80);
@@ -295,7 +295,7 @@ fn purge_that_fails_in_the_middle(and_crash: bool) {
     let free = || table.tree(0).unwrap().space().counts().free;
     assert!(!run.purged(&engine));
     assert_eq!(u64::from(free()), 40 * PAGES, "all but the last are free");
-    // Whoever comes takes their pages.
+    // New rows take their pages.
     insert(&engine, &table, &mut model, KEYS..KEYS + 4);
     assert!(u64::from(free()) < 40 * PAGES);
     if !and_crash {
@@ -311,8 +311,8 @@ fn purge_that_fails_in_the_middle(and_crash: bool) {
     run.goes_on(engine, table, &model);
 }
 
-/// A row is deleted, another is put in its place and goes back, which takes the deleted one with it. What that had is somebody else's by the time
-/// when purge comes to the DELETE, whose undo names its pages.
+/// A row is deleted; another is inserted under its key and rolled back, which removes the deleted one, too. The deleted row's pages have been reused
+/// by the time purge comes to the DELETE, whose undo names them.
 fn a_row_over_a_mark_goes_back_before_purge() {
     let run = Run::new(8, OBJECT_BUFFER);
     let (engine, table) = run.open();

@@ -25,9 +25,9 @@ fn rest() {
     std::thread::sleep(Duration::from_millis(200));
 }
 
-/// It can only give up, so it doesn't wait for who has the row next, nor lets others wait for what it has meanwhile.
+/// Such a transaction can only fail, so it doesn't wait for the row's next holder, and no other transaction waits for its locks meanwhile.
 #[test]
-fn a_strict_one_waits_for_no_lock_of_a_row_that_is_too_new() {
+fn a_strict_transaction_waits_for_no_lock_of_a_row_newer_than_its_view() {
     let rig = Rig::new("strict_line");
     let engine = rig.open();
     let table = table(&engine);
@@ -55,9 +55,9 @@ fn a_strict_one_waits_for_no_lock_of_a_row_that_is_too_new() {
     engine.shutdown().unwrap();
 }
 
-/// Who waits for the row has been woken for nothing often enough to be passed by nobody. That is no deadlock.
+/// The waiting transaction has been woken in vain often enough that no other may overtake it. That is no deadlock.
 #[test]
-fn who_has_changed_a_row_changes_it_again_whoever_waits_for_it() {
+fn a_transaction_changes_its_own_row_again_while_another_waits_for_the_row() {
     let rig = Rig::new("changed_again");
     let engine = rig.open();
     let table = table(&engine);

@@ -1,5 +1,5 @@
-//! Row locks of neighbours are one lock, and mean what as many single ones would: who scans has locked the rows that it was
-//! given and no other, whatever is inserted between them, split under them, purged or given back.
+//! Locks of neighbouring rows are merged into one lock that means the same as single row locks: a scan has locked the rows
+//! that it returned and no other, whatever is inserted between them, split under them, purged or unlocked.
 
 #[path = "../kit/mod.rs"]
 mod kit;
@@ -56,7 +56,7 @@ impl Rig {
         Ok(())
     }
 
-    /// Whether somebody has the row locked, as who reads with a lock and who changes it sees it: both see the same.
+    /// Whether the row is locked, as a locking read and an update find it: both must find the same.
     fn is_locked(&self, key: u32) -> bool {
         let blocked = |outcome: Result<(), Error>| match outcome {
             Ok(()) => false,
@@ -365,7 +365,7 @@ fn a_cursor_that_gives_a_row_back_leaves_it_to_the_other() {
         drop(other);
         other = at(second);
         one.unlock_last();
-        // Of what was taken first the second took nothing more, if it was stronger (as in InnoDB).
+        // If the first lock was the stronger one, the second added nothing to it (as in InnoDB).
         assert_eq!(refused(reads(&rig).map(drop)), second == Lock::Exclusive, "{first:?} then {second:?}");
         assert_eq!(refused(changes(&rig)), second == Lock::Exclusive, "{first:?} then {second:?}");
         drop((one, other));
@@ -374,7 +374,7 @@ fn a_cursor_that_gives_a_row_back_leaves_it_to_the_other() {
     }
 }
 
-/// A scan in READ COMMITTED gives most of what it reads back: of that nothing is left, however many rows are locked.
+/// A scan in READ COMMITTED unlocks most rows that it reads: no lock of theirs is left, however many rows are locked.
 #[test]
 fn neighbours_that_are_given_back_leave_no_locks() {
     const KEPT: u32 = 100;
@@ -440,7 +440,7 @@ fn rows_that_are_looked_up_in_their_order_are_few_locks_and_exactly_those() {
             wanted.insert(key);
         }
         assert!(rig.held() < ROWS as usize / 10, "{} locks", rig.held());
-        // One that is given back is locked by nobody, also when it was the last; and is again, by who comes back to it.
+        // An unlocked row has no lock, also if it was the last row of a range; a later locking read locks it again.
         let mut cursor = txn.cursor(&rig.table, 0, Lock::Exclusive, Access::Normal).unwrap();
         let free = 202 * 25;
         assert!(cursor.seek(&u32::to_be_bytes(free), Seek::AtLeast).unwrap());

@@ -1,4 +1,4 @@
-//! Strict snapshots: who has a view locks and changes no row that is newer, whichever way he comes to it.
+//! Strict snapshots: a transaction with a view neither locks nor changes a row newer than the view, on whichever way it reaches the row.
 
 #[path = "../kit/mod.rs"]
 mod kit;
@@ -32,7 +32,7 @@ fn scan(cursor: &mut Cursor) -> Result<(), Error> {
 
 type Way = fn(&Arc<Txn>, &Arc<Table>, u64) -> Result<(), Error>;
 
-/// By name, the ways to a row that is there, and to one that is not.
+/// By name, the ways to reach an existing row, and (`TO_NONE`) an absent one.
 const TO_A_ROW: [(&str, Way); 6] = [
     ("shared", |txn, table, n| txn.get(table, &key(n), Lock::Shared, &mut Vec::new()).map(drop)),
     ("exclusive", |txn, table, n| txn.get(table, &key(n), Lock::Exclusive, &mut Vec::new()).map(drop)),
@@ -51,7 +51,7 @@ const TO_NONE: [(&str, Way); 2] = [
 ];
 
 #[test]
-fn a_strict_transaction_comes_to_no_row_newer_than_its_view() {
+fn a_strict_transaction_locks_and_changes_no_row_newer_than_its_view() {
     let rig = Rig::new("strict");
     let engine = rig.open();
     let primary = IndexDef { name: "PRIMARY".into(), unique: true };

@@ -1,7 +1,7 @@
 //! Row locks against a model: sessions in one thread, interleaved by the seed, lock the same few rows for
 //! reading, change what they read some statements later, set rows they never read, and commit or roll back.
-//! Nobody waits: who finds a lock in the way rolls back. What a session has locked no other commit changes,
-//! and each row's value is the one that its last commit gave it.
+//! No session waits: one that meets a conflicting lock rolls back. No other commit changes a row that a session has
+//! locked, and each row's value is the one that its last commit gave it.
 
 #[path = "../kit/mod.rs"]
 mod kit;
@@ -177,9 +177,9 @@ fn planted_each_bug_of_locks_is_found_within_ten_seeds() {
     }
 }
 
-/// It tried again without end, deaf to whoever killed the statement.
+/// The read tried again endlessly and ignored KILL.
 #[test]
-fn a_locking_read_of_an_entry_that_has_no_row_says_so() {
+fn a_locking_read_of_an_index_entry_without_a_row_fails_as_corrupt() {
     let run = Run::new(1);
     let indexes = ["PRIMARY", "k"].map(|name| IndexDef { name: name.into(), unique: name != "k" }).to_vec();
     let table = run.engine.create_table("db/two", &TableDef { indexes, properties: Vec::new() }).unwrap();

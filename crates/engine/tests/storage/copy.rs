@@ -1,4 +1,4 @@
-//! A copy of the volume of a running instance: opened, it is the instance of one moment, whatever was written meanwhile.
+//! A copy of the volume of a running instance: opened, it is a point-in-time copy, whatever was written meanwhile.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -142,7 +142,7 @@ impl Instance {
         Ok((copier.finish(&mut beside)?, least))
     }
 
-    /// The instance on the disk is one of the states after at least so many changes. Returns after how many.
+    /// The instance on the disk is a state after at least `least` changes. Returns after how many.
     fn check(&self, disk: &Arc<SimDisk>, least: usize) -> usize {
         let seed = self.sim.seed;
         let storage = open(&self.sim, disk, self.partitions).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
@@ -330,7 +330,7 @@ fn a_copy_gives_up_before_a_change_has_to_wait_for_it() {
     let mut round = 0u8;
     let (log, tree) = (&original.storage.log, &original.tree);
     let ended = copier.finish(&mut |_| {
-        // As far as nobody has to wait.
+        // As long as no writer has to wait for room in the log.
         for n in 0.. {
             if log.needs_checkpoint() {
                 break;

@@ -21,7 +21,7 @@ fn entry(key: &[u8; 8]) -> Entry<'_> {
     Entry { index: 1, key, unique_len: None, primary_at: 4, value: &[] }
 }
 
-/// Puts or deletes rows, so many in a transaction.
+/// Inserts or deletes `rows` in one transaction.
 fn change(engine: &Engine, table: &Arc<Table>, rows: &[u32], puts: bool) -> Result<(), Error> {
     let txn = engine.begin(Isolation::ReadCommitted);
     for n in rows {
@@ -48,8 +48,8 @@ fn small(seed: u64) -> (SimWorld, Arc<Engine>) {
     (sim, engine)
 }
 
-/// A delete mark makes an entry with a short head longer. In leaves that are full of them it takes pages: of those that are kept for who
-/// makes room.
+/// A delete mark makes an entry with a short head longer. In leaves full of such entries that takes new pages, which come from the reserve for
+/// operations that free space.
 #[test]
 fn rows_whose_entries_have_short_heads_are_deleted_in_a_full_volume() {
     let (sim, engine) = small(41);
@@ -81,9 +81,9 @@ fn rows_whose_entries_have_short_heads_are_deleted_in_a_full_volume() {
     table.check(1).unwrap();
 }
 
-/// The trees that it had made until then stayed until the next start, and took the pages that are kept for who makes room.
+/// The trees that TRUNCATE had already made stayed until the next start, and took the reserve for operations that free space.
 #[test]
-fn what_fails_half_way_in_a_full_volume_gives_back_what_it_took() {
+fn a_truncate_that_fails_half_way_in_a_full_volume_frees_the_trees_it_made() {
     let (sim, engine) = small(42);
     let index = |name: &str| IndexDef { name: name.into(), unique: name == "PRIMARY" };
     let names = ["PRIMARY", "a", "b", "c"];

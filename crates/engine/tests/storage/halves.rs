@@ -1,6 +1,6 @@
 //! Mini-transactions over several pages, whose log partitions are others: flushes and checkpoints run while one is
-//! open and has some of the pages latched, so that a batch has a part of what belongs together. Power is cut;
-//! what is there must be what a prefix of the mini-transactions left, at least as long as what was durable.
+//! open and has some of the pages latched, so that a batch has only a part of its changes. Power is cut; the
+//! recovered state must be that of a prefix of the mini-transactions, which includes at least the durable ones.
 
 #[path = "../kit/mod.rs"]
 mod kit;

@@ -18,7 +18,7 @@ fn mixed(n: u32) -> u32 {
     (n ^ n >> 15).wrapping_mul(0x2C1B_3C6D).rotate_left(13).wrapping_mul(0x297A_2D39)
 }
 
-/// Bytes of log for each row of 100 bytes with one entry in a random place, so many in a transaction.
+/// Bytes of log for each row of 100 bytes with one entry in a random place, `together` rows in a transaction.
 fn bytes_a_row(together: u32, partitions: usize) -> u64 {
     const ROWS: u32 = 2000;
     let sim = SimWorld::new(1);
@@ -62,7 +62,7 @@ fn a_row_with_an_entry_costs_little_more_than_its_bytes() {
     }
 }
 
-/// Bytes of log for an update of so many bytes in the middle of a row.
+/// Bytes of log for an update of `changed` bytes in the middle of a row of `row` bytes.
 fn bytes_an_update(row: usize, changed: usize) -> u64 {
     const ROWS: u32 = 500;
     let sim = SimWorld::new(1);

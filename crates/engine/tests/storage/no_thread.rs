@@ -18,7 +18,7 @@ use terrace_io::disk::Disk;
 use terrace_io::sched::{Event, Sched, Ticket, Woken, Worker, WorkerHandle};
 use terrace_sim::SimWorld;
 
-/// A scheduler that has so many workers left.
+/// A scheduler that can start only a limited number of workers.
 struct Scarce {
     inner: Arc<dyn Sched>,
     left: AtomicUsize,

@@ -29,7 +29,7 @@ fn open(sim: &SimWorld, disk: &Arc<SimDisk>, store: &Arc<SimStore>) -> Arc<Engin
     Engine::open(config, Parts { world: sim.world(), volume: disk.clone(), flash: None, store }).unwrap()
 }
 
-/// Writes so many rows, each `with`.
+/// Writes `rows` rows, each filled with the byte `with`.
 fn write(engine: &Engine, rows: u8, with: u8) -> Result<(), Error> {
     write_to(engine, "db/t", rows, with)
 }
@@ -314,7 +314,7 @@ fn yesterday_and_today(sim: &SimWorld, disk: &Arc<SimDisk>, store: &Arc<SimStore
     write(&engine, ROWS, 1).unwrap();
     sink(&engine).unwrap();
     end(sim, disk, engine, false);
-    // What the end has written sinks as well: from here on nobody touches the table.
+    // What the shutdown wrote is sunk as well: from here on no session touches the table.
     let engine = open(sim, disk, store);
     sink(&engine).unwrap();
     rest(sim);

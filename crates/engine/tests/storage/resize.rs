@@ -1,4 +1,4 @@
-//! Memory becomes less while the engine keeps pages for as long as it is open.
+//! Memory is shrunk while the engine holds some pages for as long as it is open.
 
 use std::sync::Arc;
 use terrace_engine::Engine;
@@ -11,10 +11,10 @@ use terrace_engine::config::{Bytes, Config};
 use terrace_engine::storage::resize::Size;
 use terrace_sim::SimWorld;
 
-/// Each stream of undo keeps its last page, and a stream that is idle kept it where it was: one in the frames to be given up
-/// stood in their way until somebody wrote to that stream again.
+/// Each undo stream holds its last page. An idle stream held it in its frame: if that frame was to be given up, the resize
+/// waited until a transaction wrote to that stream again.
 #[test]
-fn the_last_pages_of_idle_streams_make_way() {
+fn memory_shrinks_past_the_last_pages_of_idle_undo_streams() {
     let sim = SimWorld::new(7);
     let config = Config {
         memory: Bytes(24 << 20),

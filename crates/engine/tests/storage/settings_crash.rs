@@ -1,8 +1,7 @@
-//! Power loss while somebody turns the knobs: sizes of memory, flash and object buffer, quotas, limits and placement,
-//! codecs of pages and the way past the log change between transactions, bulk loads, truncations and scans, over a small
-//! object buffer. Each run is cut at I/O steps that its seed says;
-//! what is there afterwards must be a state that was committed, at least the last one acknowledged, and the rules those
-//! that were acknowledged.
+//! Power loss while settings change: sizes of memory, flash and object buffer, quotas, limits and placement, page codecs
+//! and the log bypass change between transactions, bulk loads, truncations and scans, over a small object buffer. Each run
+//! loses power at I/O steps that its seed chooses. The recovered state must be a committed one, not older than the last
+//! acknowledged one, and the rules must be the acknowledged ones.
 
 #[path = "../kit/mod.rs"]
 mod kit;
@@ -244,7 +243,7 @@ impl Run {
         Ok(())
     }
 
-    /// Another size for something; now and then somebody ends it.
+    /// Resizes a tier; now and then the resize is cancelled.
     fn resize(&mut self, engine: &Arc<Engine>) -> Result<(), Error> {
         let random = &self.on.sim.random;
         let (what, to) = match random.below(3) {

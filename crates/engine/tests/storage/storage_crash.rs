@@ -42,11 +42,11 @@ fn config(partitions: usize) -> Config {
 struct Load {
     partitions: usize,
     keys: u64,
-    /// Changes of one life, at the most.
+    /// Changes between two crashes, at most.
     ops: u64,
-    /// I/O steps of one life, at the most.
+    /// I/O steps between two crashes, at most.
     steps: u64,
-    /// After so many changes each: a flush is asked for, durability is waited for, a checkpoint is asked for.
+    /// Numbers of changes after which a flush is requested, durability is waited for, and a checkpoint is requested.
     flush_every: u64,
     sync_every: u64,
     checkpoint_every: u64,
@@ -196,7 +196,7 @@ impl Run {
             // Hardly more than the pages need, so that some are in slots that are to go.
             _ => (Size::ObjectBuffer, (4 << 20) + (random.below(16) << 18)),
         };
-        // Sometimes somebody ends it.
+        // Sometimes the resize is cancelled.
         let looks = AtomicU64::new(if random.one_in(4) { random.below(20) } else { u64::MAX });
         let stop = || looks.fetch_sub(1, Ordering::Relaxed) == 0;
         let before = storage.resizing.moved.load(Ordering::Relaxed);
@@ -210,7 +210,7 @@ impl Run {
         self.sim.crashed()
     }
 
-    /// Power is back: what is there must be one of the candidate states.
+    /// Power is back: the recovered state must be one of the candidate states.
     fn check(&mut self) {
         self.sim.sched.drop_workers();
         self.disk.crash();
@@ -332,7 +332,7 @@ fn a_crash_at_any_step_of_the_first_start_leaves_a_volume_that_opens() {
     }
 }
 
-/// It waited for ever: the power failed at the only page that still was to be read, so nobody else noticed.
+/// The checkpoint waited for ever: power failed at the only page that was still to be read, so no other thread noticed.
 #[test]
 fn a_checkpoint_that_waits_for_a_page_that_cannot_be_read_ends() {
     assert!(crash_often(115, small(1), 12) > 0);

@@ -100,7 +100,7 @@ fn a_store_that_comes_later_is_taken_and_from_then_on_is_the_one() {
     assert!(empty.keys().is_empty());
 }
 
-/// At each step of the first start: what was not acknowledged as opened may begin anew, with the same store or another.
+/// At each step of the first start: an instance whose open was not acknowledged may start over, with the same store or another.
 #[test]
 fn a_crash_at_any_step_of_the_first_start_leaves_an_instance_that_takes_its_store() {
     let steps = {
@@ -119,7 +119,7 @@ fn a_crash_at_any_step_of_the_first_start_leaves_an_instance_that_takes_its_stor
         sim.sched.drop_workers();
         disk.crash();
         sim.power_on();
-        // A volume on which nothing is yet has no instance: whoever comes next is another one.
+        // A volume without a superblock has no instance yet: the next start creates another one.
         left += u64::from(disk.exists("superblock").unwrap());
         let engine = match open(&sim, &disk, Some(&store)) {
             Err(error) if error.to_string().contains("belongs to instance") => {

@@ -111,7 +111,7 @@ fn walk(isolation: Isolation, lock: Lock, index: usize, backward: bool, seed: u6
     let mut cursor = txn.cursor(&table, index, lock, Access::Normal).unwrap();
     let mut valid = cursor.seek(&[], if backward { Seek::Last } else { Seek::First }).unwrap();
     let (mut at, mut found, mut row) = (None::<u64>, 0, Vec::new());
-    // What the transaction sees of the table does not change, unless it locks: then it sees what is there.
+    // A plain read sees an unchanging snapshot; a locking read sees the newest committed rows.
     let is_snapshot =
         lock == Lock::None && matches!(isolation, Isolation::RepeatableRead | Isolation::Serializable);
     loop {

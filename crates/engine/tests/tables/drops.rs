@@ -120,7 +120,7 @@ fn pages_of_a_dropped_table_stay_until_that_is_durable() {
     assert_eq!(mapped(&engine), []);
 }
 
-/// Who asks for room finds that of a table that was dropped a moment ago.
+/// A writer that needs space gets that of a table dropped a moment ago.
 #[test]
 fn a_dropped_table_makes_room_at_once() {
     let on = Machine::new(53);
@@ -197,7 +197,7 @@ fn work(on: &Machine, came: &mut Came) -> Result<(), Error> {
     engine.shutdown()
 }
 
-/// Rows that there are, by one way or the other.
+/// The number of rows that reads by primary key find; both indexes are checked.
 fn rows(engine: &Engine, name: &str, step: u64) -> u32 {
     let table = engine.open_table(name).unwrap();
     let txn = engine.begin(Isolation::RepeatableRead);

@@ -45,7 +45,7 @@ impl Run {
         let table = match engine.open_table("db/t") {
             Err(Error::Absent(_)) => {
                 let table = engine.create_table("db/t", &kit::primary())?;
-                // Nearly all that the header has bits for is somebody's.
+                // Nearly all pages for which the header has bits are in use.
                 let tree = table.tree(0)?;
                 let taken = bits::INLINE - BEFORE - tree.space().counts().pages;
                 run::take(tree.space(), taken, 0, Urgency::Normal, |_, _| ())?;
@@ -116,7 +116,7 @@ impl Run {
         Ok(found)
     }
 
-    /// A life that is cut after so many I/O steps, if any. Returns how many it took.
+    /// Opens, works, and loses power after `steps` I/O steps, if given. Returns how many steps it took.
     fn live(&mut self, seed: u32, steps: Option<u64>) -> u64 {
         let (engine, table) = self.open().unwrap();
         let rows = self.rows(&engine, &table).unwrap();

@@ -169,7 +169,7 @@ fn power_cuts_take_nothing_from_more_open_trees_than_there_are_frames() {
                 use_in_turn(&engine, &temporary, &mut of_temporary, &mut dice);
             }
             temporary.iter().zip(&of_temporary).for_each(|(table, model)| sees(&engine, table, model));
-            // A transaction that nobody commits, in many of them.
+            // A transaction in many of the tables that is never committed.
             let txn = engine.begin(Isolation::ReadCommitted);
             for (table, model) in tables.iter().zip(&models).step_by(7) {
                 change(&txn, table, &mut model.clone(), 50, vec![cut; 300]);
@@ -210,9 +210,9 @@ fn pages_held_at_the_same_time_beyond_memory_are_an_error_in_words() {
     tables.iter().zip(&models).for_each(|(table, model)| sees(&engine, table, model));
 }
 
-/// Each transaction remembers where it changed its trees last, and holds none of these pages: many that do nothing are in nobody's way.
+/// Each transaction remembers where it changed its trees last, but holds none of these pages, so idle transactions leave the pool to others.
 #[test]
-fn transactions_that_do_nothing_hold_hardly_any_page() {
+fn idle_transactions_hold_hardly_any_page() {
     let sim = SimWorld::new(2);
     let parts = Parts { world: sim.world(), volume: sim.disk("volume"), flash: None, store: None };
     let engine: Arc<Engine> = Engine::open(config(4 << 20), parts).unwrap();
@@ -222,7 +222,7 @@ fn transactions_that_do_nothing_hold_hardly_any_page() {
     for (tables, models) in tables.chunks(5).zip(models.chunks_mut(5)) {
         let txn = engine.begin(Isolation::ReadCommitted);
         for (table, model) in tables.iter().zip(models) {
-            // So many in a leaf that the next one is looked for there.
+            // Enough rows in one leaf that the next insert looks there first.
             (0..4).for_each(|key| change(&txn, table, model, key, vec![7; 100]));
         }
         idle.push(txn);

@@ -28,7 +28,7 @@ const ROWS: u32 = 24_000;
 const LENGTH: usize = 400;
 const INDEXES: usize = 5;
 
-/// Anywhere among the others of its index; of the first secondary index in order.
+/// The entry's key: in order of `n` in the first secondary index, scattered in the others.
 fn secondary(index: usize, n: u32) -> Vec<u8> {
     let first =
         if index == 1 { n } else { n.wrapping_mul(0x9E37_79B1 + 2 * index as u32).rotate_left(index as u32) };

@@ -61,7 +61,7 @@ fn def(indexes: usize, name_len: usize) -> TableDef {
     TableDef { indexes: (0..indexes).map(index).collect(), properties: b"properties".to_vec() }
 }
 
-/// What an open table takes beside pages has a bound, too: those that nobody uses are closed.
+/// The memory of open tables beside pages is bounded, too: unused tables are closed.
 #[test]
 fn thousands_of_tables_fit_in_little_memory() {
     let rig = Rig::new("thousands");

@@ -91,7 +91,7 @@ fn tables_are_emptied_together_or_not_at_all() {
         };
         assert!(may.contains(&found), "step {step}, {at}: {found:?}");
         outcomes[usize::from(found[0] == 0)] += 1;
-        // No space of the one or the other is left, and what is there works.
+        // No space of the old or the new tree is left over, and the table works.
         let spaces = engine.core().catalog.spaces().len();
         assert_eq!(spaces, TABLES.len(), "step {step}");
         engine.truncate_tables(PARTITIONS).unwrap();

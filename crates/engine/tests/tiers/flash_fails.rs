@@ -1,5 +1,5 @@
-//! Flash that fails in the middle of a run, between memory, a volume and a store: it is not used any more, which is counted. Reads, writes,
-//! and a start after the power went, go on without it, and with it when it works again.
+//! Flash fails during a run, between memory, a volume and a store: the engine stops using it and counts that. Reads, writes, and a start
+//! after power loss go on without flash, and with it when it works again.
 
 #[path = "../kit/mod.rs"]
 mod kit;
@@ -20,7 +20,7 @@ use terrace_io::random::Random;
 type Model = BTreeMap<u64, u64>;
 
 const ROWS: u64 = 4000;
-/// Of the status: each tier is read.
+/// Status counters: reads of each tier.
 const READS: [&str; 3] = ["reads_flash", "reads_volume", "reads_object"];
 
 struct Run {
@@ -109,7 +109,7 @@ impl Run {
         Ok(())
     }
 
-    /// Power is lost at some step of more work, and comes back; what is there was committed.
+    /// Loses power at some step of more work, and restarts; the recovered rows are a committed state.
     fn lose_power(
         &mut self,
         engine: Arc<Engine>,

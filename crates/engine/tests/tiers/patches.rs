@@ -226,7 +226,7 @@ impl Run {
             other => other,
         };
         let engine = engine.unwrap_or_else(|e| panic!("step {step}: open after the crash: {e}"));
-        // The scrub goes on: what it deletes nobody must miss.
+        // The scrub goes on; it must not delete an object that is still referenced.
         for _ in 0..3 {
             self.on.sim.clock.advance(2_000_000_000);
             self.on.sim.sched.run_some(1000);

@@ -71,7 +71,7 @@ impl Rig {
             }
             txn.commit().unwrap().wait().unwrap();
             longest = longest.max(self.now() - began);
-            // Time for the others, who else work only while somebody waits.
+            // Gives the other workers time: in the simulation they otherwise run only while a thread waits.
             self.sim.clock.advance(1_000_000);
             self.sim.sched.run_some(8);
         }

@@ -66,8 +66,8 @@ fn read(engine: &Engine, table: &Table, n: u64) -> Result<Option<u64>, Error> {
     Ok(Some(version))
 }
 
-/// Reads that bring pages to flash, and changes of pages that are there, with checkpoints among them. Flash has time to write what comes:
-/// while its queue is full no copy is rewritten.
+/// Reads that bring pages to flash, and changes of pages that flash has, with checkpoints among them. Flash has time to write its queue:
+/// while the queue is full no copy is rewritten.
 fn work(rig: &Rig, engine: &Engine, table: &Table, rounds: u64, may: &mut Vec<Model>) -> Result<(), Error> {
     for round in 1..=rounds {
         for n in (0..ROWS).step_by(3) {
@@ -205,8 +205,8 @@ fn a_crash_at_any_step_of_any_policy_loses_nothing_and_serves_nothing_old() {
     }
 }
 
-/// A copy that a rewrite leaves on flash is found by one run in which nobody looks at tags; without it, nobody has to, until a restart:
-/// what of a warm flash is current only tags say.
+/// One run that ignores tags finds a copy that a rewrite left on flash. Without that bug tags may be ignored until a restart: only tags
+/// tell which copies on a warm flash are current.
 #[test]
 #[ignore = "plants a bug in the whole process: make planted"]
 fn planted_a_copy_that_stays_on_flash_is_found_by_one_run() {

@@ -1,6 +1,6 @@
-//! Writers that take slots faster than blocks sink are slowed smoothly: none of them stands still for long, and none fails
-//! while the store works. In the simulation others work only while somebody waits, so blocks sink by the writers' own
-//! waits.
+//! Writers that take slots faster than blocks sink are throttled smoothly: none of them stands still for long, and none
+//! fails while the store works. In the simulation workers run only while a thread waits, so blocks sink during the
+//! writers' own waits.
 
 #[path = "../kit/mod.rs"]
 mod kit;
@@ -29,7 +29,7 @@ struct Rig {
 struct Met {
     /// Each transaction, begin to durable.
     times: Vec<u64>,
-    /// Inserts that were turned away because a page had to be read from the store, which said to come again.
+    /// Inserts refused because a page had to be read from the store, which asked to slow down.
     refused: u64,
     /// The fewest free slots that a transaction left.
     least: u32,
@@ -47,7 +47,7 @@ impl Met {
 }
 
 impl Rig {
-    /// A request to the store takes so many nanoseconds.
+    /// `delay`: nanoseconds that a request to the store takes.
     fn new(seed: u64, delay: u64) -> Rig {
         Rig::with(seed, delay, Bytes(16 << 20), Bytes(8 << 20))
     }
@@ -71,7 +71,7 @@ impl Rig {
         Rig { on, engine, table }
     }
 
-    /// Inserts so many rows of a kilobyte, each its own transaction, none of which may fail.
+    /// Inserts `rows` rows of a kilobyte, each in its own transaction, none of which may fail.
     fn load(&self, rows: u64) -> Met {
         self.load_these(0..rows)
     }
@@ -131,7 +131,7 @@ fn writers_slow_down_before_slots_run_out() {
         let rig = Rig::new(seed, 50_000_000);
         let met = rig.load(12_000);
         println!(
-            "seed {seed}: p99 {} us, longest {} us, {} slots free at the least, {} waits",
+            "seed {seed}: p99 {} us, longest {} us, {} slots free at least, {} waits",
             met.p99() / 1000,
             met.longest() / 1000,
             met.least,
@@ -141,7 +141,7 @@ fn writers_slow_down_before_slots_run_out() {
         let shown = |name: &str| status.iter().find(|(n, _)| n == name).unwrap().1;
         assert!(shown("slot_writer_waits") == rig.waits() && shown("slot_writer_wait_microseconds") > 0);
         assert_eq!(met.refused, 0, "seed {seed}");
-        assert!(met.least >= LEAST, "seed {seed}: {} slots free at the least", met.least);
+        assert!(met.least >= LEAST, "seed {seed}: {} slots free at least", met.least);
         assert!(met.longest() < 3_000_000_000, "seed {seed}: {} ns", met.longest());
     }
 }
@@ -157,7 +157,7 @@ fn a_store_that_throttles_slows_writers_and_fails_none() {
     let throttled =
         rig.engine.core().storage.cold.as_ref().unwrap().sinker.counters.throttled.load(Ordering::Relaxed);
     println!(
-        "{throttled} times throttled, longest {} us, {} slots free at the least",
+        "{throttled} times throttled, longest {} us, {} slots free at least",
         met.longest() / 1000,
         met.least
     );
@@ -166,8 +166,8 @@ fn a_store_that_throttles_slows_writers_and_fails_none() {
     rig.has(8000);
 }
 
-/// What sinkers ask the store for while so many rows are loaded is never more than `most` a second and a burst. Returns the requests, and the
-/// seconds that it takes.
+/// Loads `rows` rows; meanwhile sinkers never send the store more than `most` requests a second and a burst. Returns the number of requests and
+/// the seconds that the load takes.
 fn sinkers_keep_to(requests_max: usize, most: u64, rows: u64) -> (u64, u64) {
     let (memory, object_buffer) = (Bytes(16 << 20), Bytes(8 << 20));
     let rig = Rig::of(
@@ -205,8 +205,8 @@ fn sinkers_ask_the_store_no_more_often_than_they_may_and_writers_are_slowed_to_t
     assert!(free > 20 * fast, "{free} in {fast} s without a limit: this shows nothing");
 }
 
-/// All slots were promised to pages in memory that nobody asked to be flushed, so no block could sink: "the object buffer is
-/// full", with nearly all of it free.
+/// All slots were reserved for pages in memory, and nothing requested their flush, so no block could sink: "the object buffer
+/// is full", with nearly all of it free.
 #[test]
 fn new_pages_in_a_memory_larger_than_the_object_buffer_are_flushed_when_slots_run_low() {
     let _one = kit::alone();
@@ -223,7 +223,7 @@ fn new_pages_in_a_memory_larger_than_the_object_buffer_are_flushed_when_slots_ru
         drop(load);
         txn.commit().unwrap().wait().unwrap();
         let met = rig.load(8000);
-        println!("longest {} us, {} slots free at the least", met.longest() / 1000, met.least);
+        println!("longest {} us, {} slots free at least", met.longest() / 1000, met.least);
         assert!(met.longest() < 3_000_000_000, "{} ns", met.longest());
     }
 }
@@ -351,7 +351,7 @@ fn writers_without_their_pace_take_the_last_slots_and_none_fails() {
         assert_eq!((met.refused, rig.waits()), (0, 0), "seed {seed}");
         met.least
     });
-    assert!(least.iter().any(|least| *least < LEAST), "{least:?} slots free at the least");
+    assert!(least.iter().any(|least| *least < LEAST), "{least:?} slots free at least");
 }
 
 #[test]
@@ -406,10 +406,10 @@ fn planted_waits_for_slots_with_locks_are_found() {
     assert!(with_locks > late / 4, "{with_locks} ns with locks, {late} ns after the commit");
 }
 
-/// New pages in memory were promised so many slots that writers were slowed, while by the count of free ones there was
-/// nothing to sink: a load took thirty times as long as without an object store, until its blocks had cooled.
+/// New pages in memory had so large a reservation of slots that writers were throttled, while the count of free slots gave
+/// no reason to sink: a load took thirty times as long as without an object store, until its blocks had cooled.
 #[test]
-fn where_writers_are_slowed_for_new_pages_blocks_sink() {
+fn blocks_sink_while_writers_are_throttled_for_new_pages() {
     let _one = kit::alone();
     let rig = Rig::with(13, 10_000_000, Bytes(24 << 20), Bytes(16 << 20));
     let (clock, since) = (rig.on.sim.world().clock, rig.on.sim.world().clock.now());
@@ -431,8 +431,8 @@ fn where_writers_are_slowed_for_new_pages_blocks_sink() {
     assert!(sunk.0 > 20 && waited < 5_000_000_000, "slowed for {waited} ns");
 }
 
-/// The fewest slots that are free while a table of 4000 pages and more is filled in bulk over 2048 slots, with so many rows of so
-/// many bytes, and how often small writers wait beside that.
+/// Bulk-loads `rows.0` rows of `rows.1` bytes, 4000 pages and more, over 2048 slots. Returns the fewest slots that were free meanwhile,
+/// and how often small writers waited.
 fn beside_a_build(seed: u64, rows: (u64, usize), within: bool) -> (u32, u64) {
     beside_a_build_in(&Rig::with(seed, 50_000_000, Bytes(32 << 20), Bytes(32 << 20)), rows, within)
 }
@@ -460,16 +460,16 @@ fn beside_a_build_in(rig: &Rig, (rows, len): (u64, usize), within: bool) -> (u32
     (least, rig.waits())
 }
 
-/// Free slots that a build leaves to small writers, of 2048: it waits below 384, but for what it may take at once.
+/// Free slots, of 2048, that a build leaves to small writers: it waits below 384, except for the batch that it may take at once.
 const LEFT: u32 = 300;
 
 #[test]
-fn a_build_leaves_small_writers_the_slots_that_they_are_slowed_for() {
+fn a_build_leaves_enough_slots_that_small_writers_are_not_throttled() {
     let _one = kit::alone();
     for seed in 1..=3 {
         let (least, waits) = beside_a_build(seed, SMALL, false);
-        println!("seed {seed}: {least} slots free at the least, {waits} waits");
-        assert!(least >= LEFT && waits == 0, "seed {seed}: {least} slots free at the least, {waits} waits");
+        println!("seed {seed}: {least} slots free at least, {waits} waits");
+        assert!(least >= LEFT && waits == 0, "seed {seed}: {least} slots free at least, {waits} waits");
     }
 }
 
@@ -477,27 +477,27 @@ fn a_build_leaves_small_writers_the_slots_that_they_are_slowed_for() {
 const SMALL: (u64, usize) = (60_000, 1000);
 const LARGE: [(u64, usize); 2] = [(2500, 30_000), (400, 200_000)];
 
-/// They took the last slots, and whoever wrote a row beside them waited for the store.
+/// Large values took the last slots, and sessions that wrote single rows beside them waited for the store.
 #[test]
 fn large_values_of_a_build_leave_small_writers_their_slots_as_well() {
     let _one = kit::alone();
     for (rows, within) in LARGE.into_iter().flat_map(|rows| [(rows, false), (rows, true)]) {
         let (least, waits) = beside_a_build(1, rows, within);
-        println!("{rows:?}, within {within}: {least} slots free at the least, {waits} waits");
+        println!("{rows:?}, within {within}: {least} slots free at least, {waits} waits");
         // Values of a transaction that are in memory still count as slots taken.
-        assert!(least >= LEFT && waits <= 1, "{rows:?}: {least} slots free at the least, {waits} waits");
+        assert!(least >= LEFT && waits <= 1, "{rows:?}: {least} slots free at least, {waits} waits");
     }
 }
 
 #[test]
-fn a_build_that_need_not_give_way_takes_their_slots_and_is_the_same() {
+fn a_build_without_its_throttle_takes_small_writers_slots_and_writes_the_same_rows() {
     let _one = kit::alone();
     for (rows, within) in [(SMALL, false), (LARGE[0], false), (LARGE[1], false), (LARGE[1], true)] {
         let rig = Rig::without(Mechanism::BulkThrottle, 1, 50_000_000, Bytes(32 << 20), Bytes(32 << 20));
         let (least, waits) = beside_a_build_in(&rig, rows, within);
-        println!("{rows:?}, within {within}: {least} slots free at the least, {waits} waits");
+        println!("{rows:?}, within {within}: {least} slots free at least, {waits} waits");
         // Values that are logged take slots only as they are flushed; small writers wait for them all the same.
-        assert!(least < LEFT || waits > 1, "{rows:?}: {least} slots free at the least, {waits} waits");
+        assert!(least < LEFT || waits > 1, "{rows:?}: {least} slots free at least, {waits} waits");
         let (built, txn) =
             (rig.engine.open_table("d/built").unwrap(), rig.engine.begin(Isolation::ReadCommitted));
         let mut row = Vec::new();
@@ -510,9 +510,9 @@ fn a_build_that_need_not_give_way_takes_their_slots_and_is_the_same() {
     }
 }
 
-/// Two builds at once, whose store dies: each gives way, then is told that there is no room, and goes back; small writers go on.
+/// The store dies during two builds: each is throttled, then fails for lack of space and rolls back; small writers go on.
 #[test]
-fn builds_that_give_way_end_where_the_store_is_dead_and_go_back() {
+fn throttled_builds_over_a_dead_store_fail_and_roll_back() {
     let _one = kit::alone();
     for seed in 1..=3 {
         let rig = Rig::with(seed, 5_000_000, Bytes(32 << 20), Bytes(16 << 20));
@@ -572,7 +572,7 @@ fn planted_builds_that_give_no_way_take_the_last_slots() {
     let builds = [(SMALL, false), (LARGE[0], false), (LARGE[1], false), (LARGE[1], true)];
     let found = builds.map(|(rows, within)| beside_a_build(1, rows, within));
     terrace_engine::planted::BUILDS_NOT_THROTTLED.set(false);
-    println!("slots free at the least, and waits: {found:?}");
+    println!("slots free at least, and waits: {found:?}");
     // Values that are logged take slots only as they are flushed; small writers wait for them all the same.
     assert!(found.iter().all(|(least, waits)| *least < LEFT || *waits > 1));
 }

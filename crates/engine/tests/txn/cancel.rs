@@ -28,7 +28,7 @@ use terrace_tier::memory::pages::Pin;
 use terrace_tier::page::PageId;
 
 const SECOND: Nanos = 1_000_000_000;
-/// A wait that nobody cancels takes at least so long before it gives up.
+/// A wait that is not cancelled takes at least this long before it times out.
 const LONG: Nanos = 20 * SECOND;
 
 /// Cancels at a time on the world's clock.
@@ -92,7 +92,7 @@ impl Rig {
         let found = txn.get(&self.table, &key.to_be_bytes(), Lock::None, &mut Vec::new());
         found.unwrap()
     }
-    /// Who waits longer than a second from now is cancelled.
+    /// Cancels the transaction's wait if it lasts longer than a second from now.
     fn kill_soon(&self, txn: &Arc<Txn>) -> (Nanos, Box<dyn WorkerHandle>) {
         self.cancel_soon(&txn.cancel_handle())
     }

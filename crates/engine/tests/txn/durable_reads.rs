@@ -36,9 +36,9 @@ struct Run {
     serial: u64,
     /// The states of each key in the order of the commits, from the first that may be the recovered one on.
     states: BTreeMap<u64, Vec<State>>,
-    /// The newest state of each key that an answer told, or an acknowledged commit made: a place in `states`.
+    /// The newest state of each key that an answer returned, or an acknowledged commit made: an index into `states`.
     told: BTreeMap<u64, usize>,
-    /// Commits whose ticket nobody has waited for: the places that they made.
+    /// Commits whose ticket was not waited for: indices of the states that they made.
     tickets: Vec<(Ticket, Vec<(u64, usize)>)>,
     /// Names of transactions that the binary log has.
     decided: Vec<Vec<u8>>,
@@ -168,7 +168,7 @@ impl Run {
         places
     }
 
-    /// A writer. Its statements tell nobody anything.
+    /// A writer. Its statements return no rows to a client.
     fn write(&mut self, engine: &Arc<Engine>, table: &Arc<Table>) -> Result<(), Error> {
         let txn = engine.begin(Isolation::RepeatableRead);
         txn.set_tells(false);
@@ -250,7 +250,7 @@ impl Run {
                 if txn.lock(table, &key.to_be_bytes(), Lock::Exclusive)? {
                     txn.set_tells(true);
                     let found = txn.get(table, &other.to_be_bytes(), Lock::None, &mut row)?;
-                    // Over a log that has failed views go on, without what was seen; nobody is told any more.
+                    // After the log has failed, views still work, but without the durability of what they saw; no client gets an answer any more.
                     if self.sim.crashed() {
                         return Ok(());
                     }

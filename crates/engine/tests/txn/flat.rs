@@ -235,7 +235,7 @@ impl Rig {
     }
 
     fn sound(&self) {
-        // The checker's walk wants trees that nobody changes.
+        // The checker walks trees that no thread changes.
         self.at_rest();
         self.rows(&self.engine.begin(Isolation::RepeatableRead));
         for index in 0..2 {
@@ -256,12 +256,12 @@ fn entry(key: &[u8; 16]) -> Entry<'_> {
     Entry { index: 1, key, unique_len: Some(8), primary_at: 8, value: b"" }
 }
 
-/// How many pages so many transactions in the history may hold at the most, beside a fixed number: bounds
-/// that no number of updates goes beyond.
+/// The most pages that the table and undo may hold: a fixed number, and a page for every `TRANSACTIONS_A_PAGE`
+/// transactions in the history. No number of updates exceeds these bounds.
 const TABLE_MAX: u64 = 80;
 const UNDO_MAX: u64 = 40;
 const TRANSACTIONS_A_PAGE: u64 = 50;
-/// Purge runs beside the writers, who may be faster for a while.
+/// Purge runs beside the writers, which may be faster for a while.
 const HISTORY_MAX: u64 = 60_000;
 
 fn stays_flat(name: &str, threads: u64) {
@@ -321,8 +321,8 @@ fn what_a_long_reader_held_back_is_given_back_when_it_ends() {
     println!("reader: at rest before {before:?}, after {after:?}, {:.1} s", seconds());
     assert!(after.table_used <= TABLE_MAX && after.undo_used <= UNDO_MAX / 2, "not given back: {after:?}");
     assert!(after.known <= ROWS, "remembered still: {after:?}");
-    // What was given back is used again: nothing grows further, but for free pages that all are in limbo when a
-    // thread stands still for long.
+    // Freed pages are reused: nothing grows further, except when all free pages are in limbo because a thread stands
+    // still for long.
     let again = rig.updates(5 * part, 1);
     println!("reader: at most afterwards {again:?}");
     assert!(again.table <= after.table + 8 && again.undo <= after.undo + 8, "{again:?} after {after:?}");

@@ -1,6 +1,6 @@
-//! A transaction ten times as large as the memory: it is rolled back; it is killed in mid-rollback, at
-//! several points, opened again and killed again, and the rollback comes to its end in the background.
-//! The table is what it was each time, and the space can be used again.
+//! A transaction ten times as large as the memory is rolled back. The process is killed during the
+//! rollback, at several points, started and killed again, and the rollback ends in the background.
+//! The table is unchanged each time, and the space can be reused.
 
 #[path = "../kit/mod.rs"]
 mod kit;
@@ -24,7 +24,7 @@ use terrace_tier::page::{PageId, SpaceId};
 
 type Model = BTreeMap<u64, Vec<u8>>;
 
-/// Rows that are there before.
+/// Rows of the table before the transaction.
 const BASE: u64 = 2000;
 const ROW: usize = 900;
 /// Points of the rollback at which it is killed.
@@ -152,7 +152,7 @@ impl Run {
         self.on.power_cycle();
     }
 
-    /// Opens, and lets the background rollback work until it ends or the power goes after so many I/O steps.
+    /// Opens, and lets the background rollback work until it ends or power is lost after `steps` I/O steps.
     /// Returns the pages of undo that it found, None if it did not get so far.
     fn live(&self, steps: Option<u64>, what: &str) -> (Option<u64>, Result<(), Error>) {
         if let Some(steps) = steps {
@@ -168,7 +168,7 @@ impl Run {
         };
         let left = pages(&engine, &table)[3];
         if steps.is_none() {
-            // What is not rolled back yet is locked, and nobody sees it.
+            // Changes that are not rolled back yet are locked and invisible.
             assert!(self.rows(&engine, &table, 0) == self.base, "{what}: unfinished changes are seen");
         }
         let settled = self.settle(&engine);
@@ -201,7 +201,7 @@ impl Run {
     }
 }
 
-/// Pages ever used and pages in use: of the table, of undo.
+/// The table's pages ever used and in use, then those of undo.
 fn pages(engine: &Engine, table: &Table) -> [u64; 4] {
     let mut size = [0; 4];
     for index in 0..2 {

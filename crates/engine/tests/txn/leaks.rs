@@ -290,7 +290,7 @@ fn a_part_goes_with_the_last_version_that_has_it() {
     assert!(crashes > 5, "only {crashes} crashes");
 }
 
-/// Rolls a transaction back as soon as somebody waits for it.
+/// Rolls a transaction back as soon as another waits for it.
 struct GoesBack {
     engine: Arc<Engine>,
     txn: Option<Arc<Txn>>,

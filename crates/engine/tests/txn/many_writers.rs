@@ -47,9 +47,9 @@ fn ended(txn: Arc<Txn>) {
     txn.commit().unwrap().wait().unwrap();
 }
 
-/// The patience was 600 looks, and each stream that anybody gave back cost everybody one.
+/// A waiting transaction gave up after 600 wake-ups, and each stream that was released woke all of them.
 #[test]
-fn who_waits_for_a_stream_is_patient_for_a_time_and_not_for_a_number_of_ends() {
+fn a_wait_for_an_undo_stream_ends_after_a_time_not_after_a_number_of_released_streams() {
     let volume = SimWorld::new(1).disk("volume");
     let engine = opened(&volume, 128 << 20);
     let table = made(&engine);
@@ -62,7 +62,7 @@ fn who_waits_for_a_stream_is_patient_for_a_time_and_not_for_a_number_of_ends() {
         });
         std::thread::sleep(Duration::from_millis(50));
         assert!(!done.load(Ordering::SeqCst), "it had no stream to write to");
-        // Others end and begin, and are mostly faster than who has to wake up first.
+        // Other transactions end and begin, and are mostly faster than the waiting one, which has to wake up first.
         for n in 0..2000 {
             ended(open.pop().unwrap());
             if done.load(Ordering::SeqCst) {

@@ -45,13 +45,13 @@ fn with_spans(row: &[u8]) -> Row<'_> {
     Row { bytes: row, spans: if has_parts(row) { &SPANS } else { &[] } }
 }
 
-/// The entries' keys: of the row's group, and of its number, which is unique.
+/// The entries' keys: by the row's group, and by its number, which is unique.
 fn entry_keys(key: u64, row: &[u8]) -> [Vec<u8>; 2] {
     let number = (key * 3).to_be_bytes();
     [[&row[..1], &key.to_be_bytes()].concat(), [&number[..], &key.to_be_bytes()].concat()]
 }
 
-/// The first has what of the row changes most often beside its key.
+/// The first entry has, beside its key, the column of the row that changes most often.
 fn entries<'a>(keys: &'a [Vec<u8>; 2], row: &'a [u8]) -> [Entry<'a>; 2] {
     [
         Entry { index: 1, key: &keys[0], unique_len: None, primary_at: 1, value: &row[1..9] },
@@ -172,7 +172,7 @@ impl Run {
         match done {
             Ok(()) => _ = writer.changed.insert(key, new),
             Err(Error::LockTimeout) => self.conflicts += 1,
-            // What is committed and nobody has changed since.
+            // No other error may occur: the row is committed and unchanged since.
             Err(error) => panic!("seed {}: key {key}: {error}", self.on.sim.seed),
         }
     }
@@ -199,7 +199,7 @@ impl Run {
                     self.on.sim.seed
                 );
             }
-            // By the rows alone: of a row that it has changed over what its view doesn't see, the view may have another entry.
+            // By primary key only: if it changed a row over a version that its view doesn't see, the view may find another entry.
             20 => {
                 let mut reader = self.reader(table, &writer.txn, &writer.sees(), 0);
                 while self.read(&mut reader) {}
@@ -289,7 +289,7 @@ impl Run {
         true
     }
 
-    /// Takes up to so many of the rows that follow in one go: each is the one that the view has, in its leaf.
+    /// Takes up to `most` of the following rows at once, in place in their leaf: each is the version that the view sees.
     fn take(&mut self, reader: &mut Reader, most: usize) {
         let Reader { cursor, left, index, .. } = reader;
         let (seed, mut taken) = (self.on.sim.seed, Vec::new());
@@ -415,10 +415,10 @@ fn an_old_view_keeps_its_rows_whatever_becomes_of_them() {
     assert!(many, "{past}, {conflicts}, {kept}, {taken}: this proves little");
 }
 
-/// A row of one's own is deleted, and after going back another one, whose undo comes to lie where the first one's was: who has copied the first
-/// mark doesn't take its row for what was there before the second.
+/// A transaction deletes a row, rolls that back, and deletes another row, whose undo record gets the place of the first one's. A reader that has
+/// copied the first delete mark doesn't take the first row for the one under the second mark.
 #[test]
-fn a_mark_at_the_place_of_an_undone_one_gives_no_row_of_that() {
+fn a_delete_mark_whose_undo_reuses_an_undone_ones_place_never_yields_that_ones_row() {
     let run = Run::new(1);
     let (engine, _) = run.open();
     let primary = IndexDef { name: "PRIMARY".into(), unique: true };

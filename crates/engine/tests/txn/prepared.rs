@@ -59,7 +59,7 @@ impl Run {
         self.on.sim.power_on();
         self.open()
     }
-    /// Rows that are there of those that the transaction deleted. Waits for nobody.
+    /// How many of the rows that the transaction deleted are visible. Waits for no lock.
     fn rows(&self, engine: &Arc<Engine>, table: &Arc<Table>) -> u64 {
         let txn = engine.begin(Isolation::ReadCommitted);
         let has = |key: u64| txn.get(table, &key.to_be_bytes(), Lock::None, &mut Vec::new()).unwrap();
@@ -141,7 +141,7 @@ fn fail_in_the_middle(crashes: bool) {
     assert!(engine.prepared().is_empty(), "it has a name still: {:?}", engine.prepared());
     let table = engine.open_table("d/t").unwrap();
     assert_eq!(run.rows(&engine, &table), ROWS);
-    // Who wants the rows waits until the roll back is done.
+    // A transaction that locks the rows waits until the rollback is done.
     let txn = engine.begin(Isolation::ReadCommitted);
     for key in 0..ROWS {
         assert!(txn.get(&table, &key.to_be_bytes(), Lock::Exclusive, &mut Vec::new()).unwrap());

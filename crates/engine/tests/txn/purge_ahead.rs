@@ -78,7 +78,7 @@ fn delete(engine: &Arc<Engine>, table: &Arc<Table>, of: &[Vec<u32>]) {
     open.iter().for_each(commit);
 }
 
-/// What the store was asked for at a time, at the most, while purge removed what `of` deleted.
+/// The most concurrent requests to the store while purge removed the rows that `of` deleted.
 fn asked_at_a_time(of: &[Vec<u32>]) -> usize {
     let sim = SimWorld::new(1);
     let store = Slow::new(&sim, Duration::from_millis(5));

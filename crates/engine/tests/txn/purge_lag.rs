@@ -1,5 +1,5 @@
-//! Writers that are faster than purge are slowed until it keeps up, and not for what a reader holds back. In the
-//! simulation others work only while somebody waits, so here purge comes to its turn by the writers' waits alone.
+//! Writers that are faster than purge are throttled until purge keeps up, but not for history that a reader holds back.
+//! In the simulation workers run only while a thread waits, so here purge runs only during the writers' waits.
 
 #[path = "../kit/mod.rs"]
 mod kit;
@@ -31,7 +31,7 @@ impl Rig {
         Rig { engine, table }
     }
 
-    /// Makes so many changes, ten in a transaction. Returns the highest lag that a commit left.
+    /// Makes `count` changes, ten in a transaction. Returns the highest lag after a commit.
     fn changes(&self, count: u64) -> u64 {
         let mut most = 0;
         for n in 0..count / 10 {

@@ -102,7 +102,7 @@ fn goes_on(run: &Run, engine: Arc<Engine>, table: Arc<Table>, purges: bool) {
     assert!(is(&engine, &table, 0, 1), "what was rolled back is there");
 }
 
-/// Of a whole transaction.
+/// The rollback of a whole transaction.
 fn rolled_back(purges: bool) {
     let (run, engine, table) = filled();
     let txn = begin(&engine);
@@ -200,7 +200,7 @@ fn a_commit_of_half_a_statement_is_found() {
     finds(&planted::HALF_A_STATEMENT_COMMITTED, statement_undone_in_part);
 }
 
-/// Of a statement, in a transaction that is then to be committed.
+/// The rollback of a statement, in a transaction that is then to be committed.
 fn statement_undone_in_part() {
     let (run, engine, table) = filled();
     let txn = begin(&engine);
@@ -210,7 +210,7 @@ fn statement_undone_in_part() {
     sink(&engine, &table);
     set_dead(&run, true);
     assert!(txn.statement_rollback().is_err());
-    // Nor is it prepared: with the binary log it would be committed for a replica.
+    // Prepare fails, too: with the binary log the transaction would be committed on a replica.
     assert!(txn.prepare(b"xid").is_err() || planted::HALF_A_STATEMENT_COMMITTED.on());
     let committed = txn.commit();
     assert!(committed.is_err() || planted::HALF_A_STATEMENT_COMMITTED.on());
@@ -218,9 +218,9 @@ fn statement_undone_in_part() {
     goes_on(&run, engine, table, true);
 }
 
-/// What a crash left prepared is to be rolled back by its name: that is told once, and has no name then.
+/// A prepared transaction found at recovery is to be rolled back by its name: the call fails once, and the name is gone.
 #[test]
-fn the_rollback_by_name_of_what_a_crash_left_is_taken_up_too() {
+fn a_failed_rollback_of_a_recovered_prepared_transaction_is_resumed() {
     let _one = kit::alone();
     let (run, engine, table) = filled();
     let txn = begin(&engine);
@@ -248,7 +248,7 @@ fn the_rollback_by_name_of_what_a_crash_left_is_taken_up_too() {
     (0..50).for_each(|key| update(&other, &table, key, 3));
 }
 
-/// Sinks all and kills the store while somebody waits.
+/// Sinks all blocks and kills the store while a transaction waits.
 struct Killer {
     engine: Arc<Engine>,
     table: Arc<Table>,

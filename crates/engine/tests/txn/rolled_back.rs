@@ -1,5 +1,5 @@
-//! What is rolled back was never there: neither for who checks that a key is unique, nor for a locking read, however
-//! closely they come before the roll back.
+//! Neither a unique check nor a locking read takes account of a change that is rolled back, however shortly before the
+//! rollback they meet it.
 //!
 //! `TERRACE_MS` sets how long each race goes on, in milliseconds (default 500).
 

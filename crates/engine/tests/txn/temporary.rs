@@ -480,8 +480,8 @@ fn a_crash_at_any_step_leaves_nothing_of_temporary_tables_and_all_of_the_others(
     }
 }
 
-/// Several sessions fill temporary tables beside a lasting one on a device that is full now and then: a statement fails in words,
-/// and goes back; nobody else notices; what a table gives up others use.
+/// Several sessions fill temporary tables beside a permanent one on a device that is full now and then: a statement fails with an
+/// error and is rolled back; no other session is affected; other tables reuse the pages that a table frees.
 #[test]
 fn a_spill_file_that_is_full_under_load_fails_statements_and_hurts_nothing_else() {
     let rig = Rig::new(14, true);

@@ -279,7 +279,7 @@ impl Run {
         self.other = (Other { generation, filled }, None);
     }
 
-    /// A row in place of `old`. Of a large one, what is kept apart often stays as it is, wholly or in part; of a small one, most.
+    /// A row in place of `old`. If it is large, its off-page values often stay as they are, wholly or in part; if small, most of it stays.
     fn next_row(&mut self, old: Option<&Vec<u8>>) -> Vec<u8> {
         let mut row = self.random_row();
         if let Some(old) = old.filter(|old| !spans(old).is_empty())
@@ -395,7 +395,7 @@ impl Run {
                 txn
             }
         };
-        // Sessions write to keys of their own, so that in one thread nobody waits for ever.
+        // Each session writes to keys of its own, so that in one thread no session waits for ever.
         let key = random.below(200) * SESSIONS + which;
         txn.statement_begin();
         match random.below(13) {
@@ -784,7 +784,7 @@ fn acknowledged_commits_survive_power_loss_over_a_faulty_object_store() {
     );
 }
 
-/// Each planted bug of undo and ids is found within so many seeds; see `terrace_engine::planted`.
+/// Each planted bug of undo and ids is found within twenty seeds; see `terrace_engine::planted`.
 #[test]
 #[ignore = "plants a bug in the whole process: make planted"]
 fn planted_each_bug_of_undo_and_ids_is_found_within_twenty_seeds() {

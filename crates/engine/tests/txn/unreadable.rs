@@ -85,7 +85,7 @@ fn status(engine: &Engine, name: &str) -> u64 {
     engine.status().into_iter().find(|(one, _)| one == name).unwrap().1
 }
 
-/// Two tables: the first one's rows are in the store alone, but for its last.
+/// Two tables: all rows of the first except its last are in the store alone.
 fn filled(run: &Run) -> (Arc<Engine>, Arc<Table>, Arc<Table>) {
     let engine = run.open();
     let (table, other) = (make(&engine, "db/t"), make(&engine, "db/u"));

@@ -323,7 +323,7 @@ fn rows_that_change_while_the_index_is_built_are_in_it_as_they_end() {
                 txn.statement_begin();
                 let mut after = model.clone();
                 for _ in 0..random.below(5) + 1 {
-                    // A range of its own for each session: nobody waits.
+                    // Each session has a key range of its own, so no session waits for another.
                     let key = random.below(1200) * 5 + open.len() as u64;
                     let Some(place) = (open.len() < 5).then_some(key) else { break };
                     match (model.get(&place), after.get(&place).cloned()) {
@@ -339,7 +339,7 @@ fn rows_that_change_while_the_index_is_built_are_in_it_as_they_end() {
                     }
                 }
                 if random.below(3) == 0 && open.len() < 4 {
-                    // It stays open; what it changed is nobody else's.
+                    // It stays open; no other session may change its rows.
                     open.push((txn, after));
                     let (txn, _) = open.pop().unwrap();
                     txn.rollback().unwrap();
@@ -600,7 +600,7 @@ impl Run {
         Ok(())
     }
 
-    /// All of the table is built anew, beside a writer; its indexes are the same.
+    /// Rebuilds the whole table beside a writer; its indexes are the same.
     fn rebuild(&mut self, engine: &Arc<Engine>, indexes: &[(&str, bool)]) -> Result<(), Error> {
         let table = engine.open_table("db/t")?;
         let mut once = true;
@@ -929,7 +929,7 @@ fn a_row_that_changes_again_behind_the_scan_is_in_the_index_as_it_ends() {
     check_all(&engine, &engine.open_table("db/t").unwrap(), &model);
 }
 
-/// A table that nobody uses is closed and opened again: its new index is still too young for an old view.
+/// An unused table is closed and opened again: its new index is still too young for an old view.
 #[test]
 fn a_built_index_stays_too_young_for_an_old_view_when_its_table_was_closed() {
     let sim = SimWorld::new(7);

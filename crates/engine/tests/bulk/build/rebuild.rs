@@ -1,4 +1,4 @@
-//! All of a table is built anew: beside writers, under another key, with undo of the rows as they were.
+//! A whole table is rebuilt: beside writers, under another primary key, with undo for the old form of the rows.
 
 use super::*;
 use terrace_engine::planted;
@@ -94,7 +94,7 @@ fn rows_that_change_while_all_is_built_are_there_as_they_end() {
             txn.statement_begin();
             let mut after = model.clone();
             for _ in 0..random.below(5) + 1 {
-                // Of those that are read already, those to come, and those that there are not; many of them large.
+                // Rows that the rebuild has already read, rows that it has yet to read, and absent keys; many rows are large.
                 let key = if random.below(2) == 0 { random.below(40) * 97 } else { random.below(6000) };
                 changes += 1;
                 match after.get(&key).cloned() {

@@ -1,5 +1,5 @@
-//! A table that nobody else knows of is filled, as ALTER by copy and CREATE … SELECT do, and crashed at each I/O step in turn: it is whole,
-//! or cannot be opened and goes with DROP, as the server does it.
+//! Fills a table that no other session can open yet, as ALTER by copy and CREATE … SELECT do, with a crash at each I/O step in turn. Afterwards
+//! the table is whole, or opening it fails and DROP removes it, which is what the server then does.
 
 use super::*;
 

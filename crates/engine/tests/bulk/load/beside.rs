@@ -147,7 +147,7 @@ fn a_key_that_is_there_or_comes_twice_is_found_with_its_row() {
     let disk = sim.disk("volume");
     let engine = open(&sim, &disk).unwrap();
     let odd = |n: u64| (0..n).map(|n| n * 2 + 1);
-    // Of the rows: one that is there, in order and out of it, one that came in order, one that came out of it.
+    // The second row with the key: equals a row of the table, in key order and out of it; equals a loaded row, in key order and out of it.
     let orders: [(&str, Vec<u64>, u64); 4] = [
         ("db/there", odd(4000).chain([8004]).collect(), 8004),
         ("db/there_late", odd(4000).chain([404]).collect(), 404),
@@ -163,7 +163,7 @@ fn a_key_that_is_there_or_comes_twice_is_found_with_its_row() {
         txn.commit().unwrap().wait().unwrap();
         check_all(&engine, &table, &model);
     }
-    // In the unique index: what row 3 has, which came before, and what row 400 has, which is there.
+    // In the unique index: the entry of row 3, which was loaded before, and that of row 400, which the table has.
     for (name, other) in [("db/unique", 3), ("db/unique_there", 400)] {
         let (table, model) = table_with_rows(&engine, name, 2500);
         let txn = begin(&engine);
@@ -198,7 +198,7 @@ fn an_older_view_keeps_what_it_saw_of_rows_that_come_again() {
     load_beside(&engine, &table, &txn, again.into_iter().rev(), &mut model).unwrap();
     txn.commit().unwrap().wait().unwrap();
     let more = begin(&engine);
-    // Undo that nobody needs is somebody else's room by now.
+    // Undo pages that were freed have been reused by now.
     load_beside(&engine, &table, &more, (0..4000).map(|n| 20_001 + 2 * n), &mut model).unwrap();
     more.commit().unwrap().wait().unwrap();
     for _ in 0..20 {
@@ -238,7 +238,8 @@ fn others_who_keep_gaps_of_an_index_are_waited_for_in_the_end() {
     close(engine, &sim, &disk);
 }
 
-/// As those of a statement that fills very many partitions: what can't borrow goes row by row, and nothing sorts in memory that nobody lent.
+/// A statement that fills very many partitions begins as many loads. A load that can borrow no memory inserts row by row; none sorts in memory
+/// that it did not borrow.
 #[test]
 fn loads_that_find_no_memory_to_borrow_are_not_begun() {
     let sim = SimWorld::new(16);

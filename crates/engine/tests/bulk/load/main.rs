@@ -156,7 +156,7 @@ fn fill(
     Ok(model)
 }
 
-/// A load of these rows that fails for a key of this index that comes twice; of which row that is: its key, and it. The statement is rolled
+/// Loads these rows, which fails with a duplicate key in this index. Returns the key and the bytes of the duplicate row, and rolls the statement
 /// back.
 fn refused(
     mut load: Load,
@@ -320,7 +320,7 @@ fn a_key_that_comes_twice_is_found_with_its_row_and_leaves_the_table_empty() {
         assert_eq!(empty_pages(&table), before, "{name} keeps pages");
         txn.commit().unwrap().wait().unwrap();
     }
-    // In the unique index: row 5000 begins as row 3 does, which nobody minds whose entry is NULL.
+    // In the unique index: row 5000 begins as row 3 does, which is no duplicate if the entry is NULL.
     for (rows, large) in [(6000, 5007), (6000, 5000), (500, 400)] {
         let name = format!("db/unique{rows}-{large}");
         let table = make(&engine, &name).unwrap();
@@ -482,7 +482,7 @@ fn is_sound(disk: &Arc<SimDisk>, step: u64, when: &str, leaks: bool) {
     );
 }
 
-/// What a run does until it is cut, and what is tried with the rows that are there after that.
+/// What a run does until the crash, and what is tried afterwards with the rows that are left.
 #[derive(Clone, Copy)]
 struct Play {
     work: fn(&mut Run) -> Result<(), Error>,
