@@ -12,7 +12,7 @@ use terrace_engine::TableDef;
 /// Yesterday's volume with the store of today, which has one more table. Today's volume is beside it.
 fn put_back(name: &str) -> Instance {
     let instance = Instance::new(name, true);
-    // What is not in objects yet goes there: from here on nobody touches the table.
+    // Sinks what is not in objects yet: from here on no session touches the table.
     let engine = instance.open();
     engine.core().storage.checkpoint().unwrap();
     engine.core().storage.cold.clone().unwrap().sinker.sink_all().unwrap();

@@ -108,7 +108,7 @@ fn a_trace_is_played_through_policies() {
     let names: Vec<&str> = rows.iter().map(|row| row["policy"].as_str().unwrap()).collect();
     assert_eq!(names, ["lru", "ghost/2@50", "optimal", "lru", "ghost/2@50", "optimal"]);
     let of = |row: usize, what: &str| rows[row][what].as_f64().unwrap();
-    // Room for all: each object misses once, but for what a write takes away; nobody hits more than who knows the future.
+    // Room for all: each object misses once, except after a write that removes it; no policy hits more often than the one that knows the future.
     assert_eq!((of(0, "flash_pages"), of(3, "flash_pages")), (10.0, 100.0));
     assert_eq!(of(5, "flash_reads") - of(5, "flash_hits"), 49.0);
     assert!(of(2, "flash_hits") >= of(0, "flash_hits") && of(2, "flash_hits") >= of(1, "flash_hits"));

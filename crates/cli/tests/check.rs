@@ -26,7 +26,7 @@ fn a_sound_instance_has_no_fault_closed_or_crashed() {
     }
 }
 
-/// ALTER by copy and CREATE … SELECT fill a table that goes if they don't come to their end: nobody notes what it has taken.
+/// ALTER by copy and CREATE … SELECT fill a table that is dropped unless they complete: its allocations are not logged.
 #[test]
 fn pages_that_a_crash_kept_a_load_from_writing_are_room_and_no_damage() {
     for logged in [true, false] {

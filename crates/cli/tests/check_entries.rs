@@ -112,7 +112,7 @@ fn unfinished_and_prepared_transactions_and_delete_marks_are_no_faults() {
     assert_eq!(report["entries"], 2 * (4000 - 300 + 1), "{report:#}");
     let status = instance.json("status", &[]);
     assert!(status["unfinished_transactions"] == 1 && status["prepared_transactions"] == 1, "{status:#}");
-    // Without its undo nobody can tell what they left: that is said, and no mismatch is made up.
+    // Without its undo the checker cannot tell what the transactions left: it says so, and reports no false mismatch.
     instance.damage(|space, page| space == 2 && page > 1);
     let (code, said) = instance.check();
     assert!(
@@ -294,7 +294,7 @@ fn a_part_of_a_row_that_lost_a_page_is_a_fault_of_its_leaf_and_so_are_parts_that
     let value = |key: &[u8]| {
         tree.get(key, terrace_engine::Access::Normal, |value| value.map(<[u8]>::to_vec)).unwrap().unwrap()
     };
-    // One part is given back behind its back; of the other row it is said that it has more of them than can be.
+    // One row's part is freed behind its back; the other row claims more parts than are possible.
     let first = value(b"one");
     let (parts, _) = off_page::decode(&first[15..]).unwrap();
     assert_eq!(parts.len(), 2);

@@ -82,7 +82,7 @@ fn one(engine: &Arc<Engine>, table: &Arc<Table>, writer: u64, random: &dyn Rando
     }
 }
 
-/// The process that is killed; without a word in the environment it is no test.
+/// The process that is killed. Does nothing unless the environment variable is set.
 #[test]
 fn the_one_that_is_killed() {
     let Ok(root) = std::env::var(ROOT) else { return };

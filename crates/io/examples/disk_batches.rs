@@ -15,7 +15,7 @@ use terrace_io::real::disk::RealDisk;
 
 const PAGE: usize = 16 << 10;
 const PAGES: u64 = 32 << 10;
-/// Of the time of a figure.
+/// The time of one figure is measured in this many slices.
 const SLICES: u32 = 10;
 const BATCHES: [usize; 6] = [1, 2, 4, 8, 16, 64];
 

@@ -93,7 +93,7 @@ impl Worker for Once {
     }
 }
 
-/// What is told while somebody waits for a lock that is held until then: `hold` takes it, `wait` wants it.
+/// What the observer is told while one thread waits for a lock that another holds: `hold` takes the lock, `wait` requests it.
 fn told_of_a_wait<H>(hold: impl FnOnce() -> H, wait: impl FnOnce() + Send) -> Vec<Told> {
     told(|| {
         std::thread::scope(|scope| {
@@ -127,7 +127,7 @@ fn locks_are_told_of_if_another_thread_has_them() {
     assert_eq!(of_reader, both(Wanted::Shared(RwLocks::Page)));
     let of_writer = told_of_a_wait(|| lock.read(), || *lock.write() += 1);
     assert_eq!(of_writer, both(Wanted::Exclusive(RwLocks::Page)));
-    // Its end nobody wanted to know.
+    // The observer did not ask to be told of the end.
     let of_refused = told_of_a_wait(|| refused.lock(), || *refused.lock() += 1);
     assert_eq!(of_refused, [Told::Locks(Wanted::Mutex(Mutexes::Sink))]);
     assert_eq!((*mutex.lock(), *lock.read(), *refused.lock()), (3, 3, 2));
@@ -162,7 +162,7 @@ fn transfers_waits_threads_and_memory_are_told_with_their_ends() {
         Moved(2, 4096),
         Transfer(IoTarget::Map, Operation::Sync, 0),
         Moved(4, 0),
-        // Its end nobody wanted to know.
+        // The observer did not ask to be told of the end.
         Transfer(IoTarget::Superblock, Operation::Write, 8192),
         Transfer(IoTarget::Log, Operation::Read, 8192),
         Moved(7, 0),

@@ -1,4 +1,4 @@
-//! Properties of the split router alone: who gets requests, what is counted, and that the fast path allocates nothing.
+//! Properties of the split router alone: which side gets a request, what is counted, and that the fast path allocates nothing.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

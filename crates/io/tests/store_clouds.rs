@@ -200,7 +200,7 @@ fn what_is_wrong_with_a_clouds_settings_is_said_without_its_keys() {
         let _turn = environment(&[("GOOGLE_SERVICE_ACCOUNT", file.to_str().unwrap())]);
         let missing = refused(&Settings::new("gs://bucket"));
         assert!(missing.contains("account.json"), "{missing}");
-        // A key whose end is cut off, and a file that is none.
+        // A truncated key, and a file that is no key file.
         let cut = account.replace(&PEM[PEM.len() - 60..].replace('\n', "\\n"), "");
         for text in [cut.as_str(), &account[..account.len() / 2], "{\"private_key\": 7}"] {
             assert_ne!(text, account);

@@ -106,7 +106,7 @@ fn a_local_directory_removes_what_dead_puts_left_and_nothing_else() {
     assert!(looking.remove_staged(Purpose::Scrub, "me/", &is_dead).is_err());
 }
 
-/// The epoch object is put under a lock: whoever has it knows that what others left is dead.
+/// The epoch object is put under a lock: the holder knows that temporary files of other processes are stale.
 #[test]
 fn a_put_of_the_epoch_object_removes_what_dead_ones_left() {
     let scratch = Scratch::new("epochs");
@@ -202,7 +202,7 @@ fn a_wrong_bucket_wrong_keys_and_nonsense_are_refused_by_name() {
 #[test]
 fn a_dead_server_is_unavailable_and_said_so_in_time() {
     with_keys(SECRET, || {
-        // Bound and closed again: nobody listens there.
+        // Bound and closed again: no process listens there.
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let settings = Settings { attempts_max: 3, ..s3(&format!("http://127.0.0.1:{port}"), "s3://bucket") };
         let store = open(&settings).unwrap();

@@ -103,7 +103,7 @@ fn power_lost_at_any_step_of_an_upload_leaves_the_whole_object_or_none() {
             }
             Err(error) => panic!("{error}"),
         }
-        // What is left is found and removed by whoever owns the key.
+        // The owner of the key finds and removes what is left.
         let left = simulated.staged();
         pending += left.len();
         let removed = simulated.remove_staged(Purpose::Scrub, "k", &|_| true).unwrap();

@@ -1,7 +1,7 @@
 //! A directory store acknowledges only what a loss of power leaves, and a volume's directory is durable when it is opened.
 //!
-//! This program's own `fsync` and `fdatasync` note what they make durable: of a file its bytes, of a directory the names
-//! in it. What a loss of power leaves is what can be reached from the root through noted names alone.
+//! This program's own `fsync` and `fdatasync` note what they make durable: a file's bytes, or the names in a directory.
+//! Power loss leaves only what can be reached from the root through noted names.
 
 mod store_contract;
 
@@ -108,7 +108,7 @@ fn what_a_directory_acknowledged_survives_the_loss_of_power() {
         assert_eq!(left(key).as_deref(), Some(&body[..]), "{key}");
     }
 
-    // Of an upload in parts nothing is left before its completion, and everything after it.
+    // Power loss leaves nothing of a multipart upload before its completion, and all of it after.
     let upload = store.begin_upload(Purpose::Sink, "c/1/parts").unwrap();
     let send = |number: u32, body: &'static [u8]| {
         let body = Bytes::from_static(body);
@@ -140,7 +140,7 @@ fn what_a_directory_acknowledged_survives_the_loss_of_power() {
     assert_eq!(left("a/1/w").as_deref(), Some(&b"new"[..]));
 }
 
-/// Of a volume, too, the directory is made with those above it.
+/// A volume's directory is created with its missing parents, and all of them are synced.
 #[test]
 fn a_volume_s_directory_survives_the_loss_of_power() {
     let scratch = Scratch::new("volume");

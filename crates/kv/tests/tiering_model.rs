@@ -417,7 +417,7 @@ impl<'d> Life<'d> {
             self.steps[2] += 1;
             let Some(did) = self.did.remove(group) else { continue };
             for key in &did.reverts {
-                // Of what failed, storage has the last word, or what is on its way there.
+                // For a write that failed, storage has the last word, or the write that is still on its way to storage.
                 let state = match landed.restored.iter().find(|(restored, _)| restored == key) {
                     Some((_, value)) => (value.as_ref().map(value_of), self.cut_at[key]),
                     None => {

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A file beside the buckets: while it is there, one in so many requests is refused with SlowDown, to be repeated after so many seconds (`<one in> <seconds>`).
+/// A file beside the buckets with `<one in> <seconds>`: while it exists, one in `<one in>` requests is refused with SlowDown, to be retried after `<seconds>`.
 const SLOW_DOWN: &str = "slow-down";
 /// A file beside the buckets: while it is there, each request waits for so many milliseconds, as on a network.
 const DELAY: &str = "delay-ms";

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 pub enum Act {
     /// Answers with this status line's rest, these headers and body.
     Answer(&'static str, &'static str, &'static str),
-    /// Reads the request and closes without a word.
+    /// Reads the request and closes the connection without a response.
     Close,
     /// Reads the request and never answers.
     Silence,
