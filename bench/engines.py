@@ -12,7 +12,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def options(directory, memory, log, direct=False):
-    """Of a server in `directory`: `memory` bytes for each engine, a sync at each commit. `direct`: MyRocks, too, reads past the kernel's cache."""
+    """Options of a server in `directory`: `memory` bytes for each engine, a sync at each commit. `direct`: MyRocks, too, bypasses the kernel's cache."""
     base = [f"--terrace-memory={memory}", f"--innodb-buffer-pool-size={memory}", "--innodb-flush-log-at-trx-commit=1",
             f"--innodb-log-file-size={log}", f"--terrace-log={log}", "--innodb-flush-method=O_DIRECT"]
     if "ROCKSDB" not in ENGINES:

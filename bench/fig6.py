@@ -2,16 +2,16 @@
 
 Three halves. `sysbench` and `ycsb-sql` (bench/lua/ycsb.lua: records of 1 KB; read-only is YCSB's C, read-write A, write-only updates alone; MIX=read-mostly: B) are on real servers with emulated
 tiers: tiered against everything on the volume, and InnoDB on the machine's disk beside it. `ycsb` is the library's own, without SQL, and is measured by
-`terrace-bench fig6-ycsb` before. HALF (list): those are measured, of the others table, JSON and plot have the last figures, if they lie there. Popular rows are neighbours.
+`terrace-bench fig6-ycsb` before. HALF (list) names the halves to measure; table, JSON and plot keep the last figures of the other halves, if OUT has them. Popular rows are neighbours.
 
-Before each row purge and sinking catch up (SETTLE seconds at the most). Then it is warmed up, WARM_UP seconds at the most: by a mix that only reads with the
-row's skew until flash is full or grows no more, then by the mix itself (at least a quarter of WARM_UP) until that holds again and the object buffer fills no further. Flash begins empty with the
-first size of each skew; for the next ones it is resized while the server works, so that only what is added has to be filled. The other sides are warmed up by the same mixes, as long with the
-first size; with the next ones, where they are warm, for half of TIME.
+Before each row purge and sinking catch up (at most SETTLE seconds). Then the row is warmed up for at most WARM_UP seconds: by a read-only mix with the row's
+skew until flash is full or grows no more, then by the mix itself (at least a quarter of WARM_UP) until that holds again and the object buffer fills no further. Flash begins empty with the
+first size of each skew; for the next sizes it is resized while the server works, so that only the added part has to be filled. The other sides are warmed up by the same mixes, as long with the
+first size; with the next sizes, where they are warm, for half of TIME.
 
 Environment: HALF, ROWS (of each of sysbench's 4 tables), RECORDS (of YCSB), MIX, ZIPF, FLASH (lists by comma), CLIENTS, TIME, WARM_UP, SETTLE (seconds, of each mix), RUNS,
-MEMORY and BUFFER (percent of the data), PORTS (the first to listen on), PLOT=0 (without). GO_ON=1: rows that lie there, measured with the same settings, are not measured again;
-each is written as soon as it is there, so that a run that is broken off can be gone on with.
+MEMORY and BUFFER (percent of the data), PORTS (the first to listen on), PLOT=0 (no plot). GO_ON=1: rows already measured with the same settings are not measured again;
+each row is written as soon as it is measured, so that an interrupted run can be continued.
 """
 
 import json
@@ -79,7 +79,7 @@ def warm(half, tiered, volume, mix, zipf, anew):
 
 
 def one_zipf(half, zipf, tiered, volume, cells, told):
-    """All sizes of flash and all mixes at this skew that `cells` lacks; the sides without flash are measured once for each size, by turns. `told()` after each."""
+    """All sizes of flash and all mixes at this skew that `cells` lacks; the sides without flash are measured once for each size, in turn. Calls `told()` after each."""
     warmed_up = set()
     for cache in CACHES:
         mixes = [mix for mix in half.mixes if (mix, zipf, cache) not in cells]
@@ -229,7 +229,7 @@ def plot(out, halves):
 
 
 def write(out, halves, whole):
-    """All that is there, as it is, as JSON; returns what it says beside the paper."""
+    """Writes all figures measured so far as JSON; returns notes on how they compare with the paper's."""
     ratios, figures, notes = {}, {}, []
     for half, cells in halves.items():
         for (mix, zipf, cache), runs in cells.items():
@@ -247,7 +247,7 @@ def write(out, halves, whole):
                   f"YCSB in SQL: {RECORDS} records (about {ON_SERVERS['ycsb-sql'].data / GIB:.2f} GiB); memory {MEMORY} % (at least 12 MiB), object "
                   f"buffer {BUFFER} % (at least 32 MiB), {CLIENTS} clients, {TIME} s a run, a sync at each commit",
                   f"warm-up of each row: purge and sinking catch up, then reads alone of the same skew until flash is full or grows no more, then the mix until that holds and the object buffer fills no further; "
-                  f"{WARM_UP} s at the most, but the mix at least {WARM_UP // 4} s; the other sides as long; how long and how full: in each run. Flash begins empty for each skew's first size and is resized for the next",
+                  f"at most {WARM_UP} s, but the mix at least {WARM_UP // 4} s; the other sides as long; how long and how full: in each run. Flash begins empty for each skew's first size and is resized for the next",
                   f"dollars a GB a month {PRICES}; counted: flash and object buffer as bought, the store by bytes in objects (compressed), the "
                   "volume without tiers by pages in use; memory and log are the same on all sides and not counted, requests aren't either", *notes],
                  of=TIERED, against=VOLUME, profile=PROFILE, settings=SETTINGS, ycsb=whole, paper=paper.FIG6)

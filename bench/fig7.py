@@ -3,8 +3,8 @@ the volume, on emulated tiers; InnoDB on the machine's disk beside them.
 
 Environment: LOADS (voter,game), CLIENTS (list), TIME and WARM_UP (seconds), RUNS, VOTES (voter's at the beginning), PLAYERS and BLOB (game's, bytes),
 FLASH, MEMORY, BUFFER (percent of the data), ACTIVE (percent of voter's area codes from which there are calls, and of game's players who are online), INNODB=0: without it, PORTS.
-The defaults are those of the table in docs/benchmarks.md. With less data the 12 MiB of memory that there are at the least are half buffers of the
-sinkers on the one side, and pages on the other.
+The defaults are those of the table in docs/benchmarks.md. With less data than that, the minimum of 12 MiB of memory distorts the comparison: on the
+tiered side half of it is buffers of the sinkers, on the other side it is all pages.
 """
 
 import os

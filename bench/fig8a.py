@@ -2,8 +2,8 @@
 memory's misses that flash answers, flash writes for a hundred misses and a second.
 
 A policy's turn is like any other's: it begins with the data as it was loaded (FRESH=0: with what the last turn left, once purge and sinking have caught
-up) and empty flash, a mix that only reads fills flash, then the measured mix goes on until memory has missed ACCESSES times what flash has room for; each step for WARM_UP
-seconds at the most. The order of the policies moves on by one each round, and ratios are medians of the rounds' ratios.
+up) and empty flash, a mix that only reads fills flash, then the measured mix goes on until memory has missed ACCESSES times what flash has room for; each step for at most
+WARM_UP seconds. The order of the policies moves on by one each round, and ratios are medians of the rounds' ratios.
 
 Beside the rules' names there is `full-admit`: admit-all, with each page written to flash whenever it leaves memory, also if flash has it, or the volume: what the paper's
 full-admit does, and what its figures are ratios to. Ratios are to it, where it is measured, else to admit-all.
@@ -134,7 +134,7 @@ def main():
                  [f"sysbench {MIX}, {TABLES} tables of {ROWS} rows ({DATA / GIB:.2f} GiB in pages), Zipf {ZIPF}, memory {MEMORY} % (at least 12 MiB), flash {FLASH} %, object buffer "
                   f"{BUFFER} %, {CLIENTS} clients, {RUNS} rounds of {TIME} s for each policy, in an order that moves on by one each round; a turn begins with "
                   + ("the data as loaded" if FRESH else "what the last one left, settled") + f" and empty flash, and is warmed up until flash is full and memory has missed {ACCESSES} times its pages, "
-                  f"twice {WARM_UP} s at the most; ratios are medians of the rounds' ratios" + (f"; left out: {WITHOUT}" if WITHOUT else "")],
+                  f"at most twice {WARM_UP} s; ratios are medians of the rounds' ratios" + (f"; left out: {WITHOUT}" if WITHOUT else "")],
                  of="each policy", against=base, profile=PROFILE, paper=paper.FIG8A)
 
 

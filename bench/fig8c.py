@@ -2,7 +2,7 @@
 
 sysbench runs all the time. Each PERIOD seconds a session makes an index on a large table, copies the table and drops both; another inserts BLOBs without pause.
 Environment: SWITCH (name of the global variable), ROWS (of each of 4 tables), DDL_ROWS, BLOB (bytes), BLOBS (a second), CLIENTS, PERIOD, TIME, WARM_UP (seconds), MIX,
-WITHOUT (mechanisms to leave out in both phases, as `terrace_without` names them: without give-way builds don't give way to small writers), ZIPF, FLASH, MEMORY, BUFFER (percent), PORTS.
+WITHOUT (mechanisms to leave out in both phases, as `terrace_without` names them: `give-way` is the throttle of builds in favour of small writers), ZIPF, FLASH, MEMORY, BUFFER (percent), PORTS.
 """
 
 import shutil

@@ -93,8 +93,8 @@ def main(out):
             ratios[f"{what}, of {other}"] = figures["Terrace"][what] / figures[other][what]
     report.write(out, "sql-load-big", ratios, figures,
                  [f"up to {BIG} rows in pieces of {PIECE}, {ORDER} keys, one secondary index with random keys, {MEMORY >> 20} MiB for the engine, {LIMIT} s for all "
-                  "engines together; bytes written: of the server's process to devices until the last row was loaded and counted; what MyRocks has to compact after its "
-                  "end is not among them"])
+                  "engines together; bytes written: by the server's process to devices until the last row was loaded and counted; they leave out what MyRocks has to "
+                  "compact afterwards"])
 
 
 def rate(one, at):

@@ -72,7 +72,7 @@ class Again:
         self.done.set()
         self.thread.join(10)
         if self.thread.is_alive():
-            # What it is at is nobody's any more.
+            # Its statement is abandoned.
             run(self.server.connect(), f"KILL CONNECTION {self.thread_id}")
             self.thread.join()
         elif self.failed:

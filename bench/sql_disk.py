@@ -82,7 +82,7 @@ def main():
         shutil.rmtree(directory, ignore_errors=True)
     report.write(out, "sql-disk", ratios, figures,
                  [f"{TABLES} tables of {ROWS} rows, {TIMES} times the {MEMORY >> 20} MiB of each engine, flash off, a sync at each commit, medians of {RUNS} runs "
-                  f"of {TIME} s by turns, {WARM_UP} s of warm-up"], cpu_ratios=cpu_ratios, bytes_on_disk=sizes)
+                  f"of {TIME} s in turn, {WARM_UP} s of warm-up"], cpu_ratios=cpu_ratios, bytes_on_disk=sizes)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """sql-instructions: what a statement costs the server's process in instructions, Terrace, InnoDB and MEMORY in the same server.
 
 One session under callgrind (part of valgrind), data in memory: the counts are those of the whole process in user mode, background
-threads included (so few transactions on a slow machine count too much of these), and hardly differ from run to run, where processor time on a busy machine does by tens of percents. System calls
-and what caches and locks cost are not in them: `sql-memory` has those. What the MEMORY engine takes for a read stands for what
-every engine's read costs the SQL layer; what is beyond it is the engine's.
+threads included (on a slow machine these weigh too much if EVENTS is small), and hardly differ from run to run, while processor time on a busy machine differs by tens of percents. System calls
+and the costs of caches and locks are not in them: `sql-memory` measures those. A read of the MEMORY engine stands for what
+every engine's read costs the SQL layer; the rest of an engine's count is its own.
 With CACHES=1 a simulated processor counts what misses its first caches (32 KiB of instructions, 32 KiB of data) and the branches that it guesses wrong, beside
 them: what instructions don't show, and as repeatable. It knows no second cache's prefetches and no huge pages.
 Environment: EVENTS (transactions of each row, 2000), ROWS (of each table, 20000), ROUND (rows whose names contain one of these texts), CACHES.
@@ -142,7 +142,7 @@ def main():
         def transactions(name, engine):
             def work(count):
                 sysbench(server, engine, "run", *TRANSACTIONS[name], "--threads=1", "--time=0", f"--events={count}", "--rand-seed=1")
-            # Once all that there is, or reading it from disk would count.
+            # Reads all rows once; otherwise reading them from disk would count.
             for table in (1, 2):
                 run(counted.connection, f"SELECT SUM(LENGTH(pad)) FROM memory_{engine.lower()}.sbtest{table} IGNORE INDEX (k_{table})")
                 run(counted.connection, f"SELECT SUM(k) FROM memory_{engine.lower()}.sbtest{table} FORCE INDEX (k_{table})")

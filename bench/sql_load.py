@@ -2,7 +2,7 @@
 
 LOAD DATA in key order and in random order, INSERT of a hundred rows a statement, INSERT … SELECT, ALTER ADD INDEX (one and
 three), ALTER … FORCE (a copy), DROP INDEX. Each engine has 256 MiB and syncs at each commit; the runs take turns.
-Environment: RUNS, ROWS, ENGINES, PORTS, MYROCKS. BIG=100000000: so many small rows instead, or what an hour allows; see load_big.py.
+Environment: RUNS, ROWS, ENGINES, PORTS, MYROCKS. BIG=100000000: that many small rows instead, or as many as an hour allows; see load_big.py.
 """
 
 import os

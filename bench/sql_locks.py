@@ -1,8 +1,8 @@
 """sql-locks: what many row locks cost, Terrace and InnoDB in the same server: 1,000, 10,000 and 100,000 of them.
 
-Passed with SKIP LOCKED (locked, updated, deleted by another session), taken by primary key, by lists of keys, by a second index whose order
-is none of the rows', on keys that are not there (gaps); rows changed in such an order, undone to a savepoint; given back; and a circle of waits
-between two sessions that hold them. At REPEATABLE READ, in memory. The engines take turns. Environment: RUNS, COUNTS, MEMORY in MiB (128).
+Locks passed with SKIP LOCKED (rows locked, updated or deleted by another session); taken by primary key, by lists of keys, by a secondary
+index in another order than the rows', on absent keys (gaps); rows changed in such an order, undone to a savepoint; locks released; and a
+deadlock of two sessions that hold them. At REPEATABLE READ, in memory. The engines take turns. Environment: RUNS, COUNTS, MEMORY in MiB (128).
 
 LARGE=1000000,3000000: instead, transactions that lock or change that many rows, whose locks would not fit into the memory one by one; each
 transaction is rolled back. LARGE_LIMIT: seconds after which an engine's statement is killed (600).
@@ -52,8 +52,8 @@ class Session:
         return time.monotonic() - started, cpu_of(self.server) - cpu
 
 
-def circle(a, b, table):
-    """Seconds until a wait that closes a circle of two is answered, between sessions of which one holds all rows but the last two."""
+def deadlock(a, b, table):
+    """Seconds until a deadlock of two sessions is resolved, one of which holds all rows except the last two."""
     count = a.run(f"SELECT COUNT(*) FROM {table}")[0][0]
     a.run("BEGIN")
     b.run("BEGIN")
@@ -63,15 +63,15 @@ def circle(a, b, table):
     started = time.monotonic()
     b.connection._execute_command(3, sql % 2)
     time.sleep(0.05)
-    gave_way = 0
+    victims = 0
     for last in (lambda: a.run(sql % (2 * count)), lambda: b.connection._read_query_result()):
         try:
             last()
         except pymysql.Error as error:
-            gave_way += error.args[0] == 1213
-        # The other one may wait for what this one holds.
+            victims += error.args[0] == 1213
+        # The other session may wait for a lock that this one holds.
         a.run("ROLLBACK")
-    assert gave_way == 1, "one of the two gives way"
+    assert victims == 1, "one of the two is the victim"
     took = time.monotonic() - started
     b.run("ROLLBACK")
     return took, took
@@ -112,7 +112,7 @@ def one_round(a, b, table, count):
     steps["UPDATE, second index"] = a.timed(f"UPDATE {table} FORCE INDEX (h) SET due = due + 1 WHERE h > ''")
     steps["UPDATE, second index: to a savepoint"] = a.timed("ROLLBACK TO SAVEPOINT s")
     steps["UPDATE, second index: rollback"] = a.timed("ROLLBACK")
-    steps["a circle of waits"] = circle(a, b, table)
+    steps["a deadlock"] = deadlock(a, b, table)
     return steps
 
 

@@ -91,7 +91,7 @@ def main():
         end(server)
         shutil.rmtree(directory, ignore_errors=True)
     report.write(out, "sql-tpcc", ratios, figures,
-                 [f"go-tpc 1.0.12, {WAREHOUSES} warehouses, {MEMORY >> 20} MiB for each engine, a sync at each commit, {RUNS} runs of {TIME} s each, by turns",
+                 [f"go-tpc 1.0.12, {WAREHOUSES} warehouses, {MEMORY >> 20} MiB for each engine, a sync at each commit, {RUNS} runs of {TIME} s each, in turn",
                   "history has an index on customer on all engines"], conditions=conditions)
 
 

@@ -69,7 +69,7 @@ def figures(text):
 
 
 def seconds(text):
-    """Of a run with --report-interval=1: (second, transactions in it)."""
+    """(second, transactions in it) from the output of a run with --report-interval=1."""
     return [(int(at), float(tps)) for at, tps in re.findall(r"^\[ (\d+)s \].*? tps: ([\d.]+)", text, re.M)]
 
 

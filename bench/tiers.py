@@ -164,8 +164,8 @@ def status(server):
 
 
 def settle(server, seconds=300, history=None):
-    """Until the blocks of a load have sunk, so that the runs don't pay for it, or none has for two seconds; with `history`, until purge (InnoDB's, too) has at most so many
-    transactions before it. Returns what is left of both."""
+    """Waits until the blocks of a load have sunk, so that the runs don't pay for it, or none has sunk for two seconds; with `history`, also until purge (InnoDB's, too) has at
+    most that many transactions left. Returns what is left of both."""
     until = time.monotonic() + seconds
     sunk, since = None, 0
     while True:

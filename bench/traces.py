@@ -16,8 +16,8 @@ import zipfile
 import report
 from tiers import TARGET, listed, place, setting
 
-# Where they lie in the jar, and as what they are read. `prods`, `address` and `corda` (streams of products, of processors' addresses and of
-# a ledger's notes) are left out as ever, and what was made up to show one thing: loops, scans.
+# The traces' paths in the jar, and their formats. Left out, as before: `prods`, `address` and `corda` (streams of products, of processor
+# addresses and of a ledger's notes), and synthetic traces that show a single pattern, such as loops and scans.
 WHERE = "com/github/benmanes/caffeine/cache/simulator/parser/"
 ALL = {
     "w106": ("cloud-physics", "cloud_physics/w106.trace.xz"),

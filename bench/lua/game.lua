@@ -65,7 +65,7 @@ function event()
    local player, dice = draw(), sysbench.rand.uniform(1, 100)
    if dice <= 40 then -- the game saves
       con:query(string.format("UPDATE players SET state = '%s', level = level + 1, seen = NOW() WHERE id = %d", state(), player))
-   elseif dice <= 70 then -- somebody comes back
+   elseif dice <= 70 then -- a player comes back
       con:query(string.format("SELECT name, level, state FROM players WHERE id = %d", player))
    elseif dice <= 85 then -- what has happened
       con:query(string.format("SELECT kind, data FROM events WHERE player = %d ORDER BY at DESC LIMIT 20", player))

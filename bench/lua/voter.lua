@@ -2,7 +2,7 @@
 -- has called too often; votes are only added. `prepare` puts --votes votes in, as a contest that has gone on for a while.
 
 sysbench.cmdline.options = {
-   votes = {"Votes that are there when the run begins", 1000000},
+   votes = {"Votes in the table when the run begins", 1000000},
    engine = {"Storage engine", "Terrace"},
    limit = {"Votes that one number may give", 1000},
    active = {"Percent of the area codes from which there are calls while the contest is on", 100},

@@ -1,6 +1,6 @@
 -- YCSB's core workloads in SQL: its own usertable (a key and ten fields of 100 bytes), a read of a whole record or an update of one field, each a
--- transaction of its own, as its JDBC client has them. --mix=read-only (C), read-mostly (B: of a hundred operations 5 update), read-write (A: half of them)
--- or write-only (all of them). Popular records (--zipf) are neighbours: the keys are in the order of their numbers.
+-- transaction of its own, as its JDBC client has them. --mix=read-only (C), read-mostly (B: 5 % updates), read-write (A: 50 %)
+-- or write-only (100 %). Popular records (--zipf) are neighbours: the keys are in the order of their numbers.
 
 require("zipf")
 

@@ -1,7 +1,7 @@
 //! `terrace-bench NAME DIRECTORY OUTPUT.json`: one benchmark of those that `make bench` knows.
 //!
-//! A row is one workload. Each row is run several times, the stores by turns, so that what else the
-//! machine does hits all alike; its ratio is the median store's over the median reference's.
+//! A row is one workload. Each row is run several times, the stores in turn, so that other load on
+//! the machine affects all alike; its ratio is the median store's over the median reference's.
 
 mod fig6;
 mod kv_memory;

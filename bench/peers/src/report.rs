@@ -33,7 +33,7 @@ pub fn median(values: impl Iterator<Item = f64>) -> f64 {
     }
 }
 
-/// How far the runs lie apart: (largest − smallest) / median.
+/// The spread of the runs: (largest − smallest) / median.
 fn spread(runs: &[Run]) -> f64 {
     let rates = || runs.iter().map(|run| run.rate);
     let (low, high) = (rates().fold(f64::MAX, f64::min), rates().fold(0.0, f64::max));

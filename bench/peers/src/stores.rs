@@ -83,7 +83,7 @@ impl Lmdb {
             // SAFETY: a crash may lose commits, and there is none to survive in a benchmark.
             unsafe { options.flags(heed::EnvFlags::NO_SYNC | heed::EnvFlags::WRITE_MAP) };
         }
-        // SAFETY: nobody else has these files open.
+        // SAFETY: no other process or environment has these files open.
         let environment = unsafe { options.open(directory) }.expect("LMDB opens");
         let mut txn = environment.write_txn().expect("LMDB begins");
         let database = environment.create_database(&mut txn, None).expect("LMDB makes its database");

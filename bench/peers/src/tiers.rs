@@ -47,16 +47,16 @@ impl Drop for Objects {
     }
 }
 
-/// What an instance is of, in bytes.
+/// Sizes of an instance, in bytes.
 #[derive(Clone, Copy)]
 pub struct Sizes {
     pub data: u64,
     pub memory: u64,
-    /// Of the tiered instance; without tiers there is room for three times the data.
+    /// For the tiered instance; an instance without tiers gets three times the data.
     pub object_buffer: u64,
 }
 
-/// `flash_percent`: of the data; none: everything on the volume.
+/// `flash_percent`: flash in percent of the data; `None`: everything on the volume.
 pub fn open(directory: &Path, sizes: Sizes, flash_percent: Option<u64>) -> Terrace {
     let Sizes { data, memory, object_buffer } = sizes;
     let disk = |name: &str, device| {
