@@ -19,8 +19,8 @@ import re
 import subprocess
 
 HERE = pathlib.Path(__file__).resolve().parent / "expected"
-KEPT = 250  # lines of a difference, at the most
-LACKED = 5  # lines of InnoDB's in one place, at the most
+KEPT = 250  # lines of a difference, at most
+LACKED = 5  # lines of InnoDB's in one place, at most
 
 MORE = re.compile(r"^More results from queries before failure can be found in (\S+)")
 DIED = re.compile(r"^(mysqltest: .*|mysqltest failed .*|Test case timeout .*|Server \[.*|.*\btimeout after \d+ seconds.*)$", re.MULTILINE)
@@ -39,7 +39,7 @@ class Masks:
                        (re.compile(r"(?<=doesn't support FOREIGN KEY)(?: `.*?`)? \(.*"), " constraints in Terrace tables"),
                        # Where a client has its end, and how many statements the server has had.
                        (re.compile(r"(?<=\tlocalhost):\d+(?=\t)"), ":PORT"), (re.compile(r"\b([Xx]id ?= ?)\d+"), r"\1n"),
-                       # A line of SHOW PROCESSLIST: who, and for how long.
+                       # A line of SHOW PROCESSLIST: the thread's id and its seconds.
                        (re.compile(r"^([-+])\d+(\t[^\t]+\t[^\t]*\t[^\t]*\t(?:Query|Sleep|Binlog Dump)\t)\d+\t"), r"\1n\2n\t"),
                        (re.compile(rf"\b(?:{days})\b(?:[ T]\d\d:\d\d:\d\d(?:\.\d+)?)?"), "NOW")]
 
@@ -115,7 +115,7 @@ def shortened(lines):
 
 
 def without_same(lines):
-    """Without places where, but for what is masked, both say the same."""
+    """Without places where both say the same, except for what is masked."""
     places = [[]]
     for line in lines:
         if line == "@":

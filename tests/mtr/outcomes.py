@@ -1,9 +1,9 @@
 """What came out: each engine's outcome of each test, and the tables of them that the repository keeps.
 
-  OUT/results/SUITE.json   of each test what mtr said, from run to run
-  results.tsv              of each test that ran both outcomes, and why they differ
-  skipped.tsv              of each test that did not run, why: what mtr says of it; those that nobody has run are there, too
-  differences.txt          the reasons, by hand
+  OUT/results/SUITE.json   what mtr said of each test, kept from run to run
+  results.tsv              both outcomes of each test that ran, and why they differ
+  skipped.tsv              the reason that mtr gives for each test that did not run, and tests that have never been run
+  differences.txt          the reasons, written by hand
 """
 
 import json

@@ -6,8 +6,8 @@ Nothing of the server's suites stands in this repository. They come unpacked fro
   InnoDB   as shipped; where the shipped result has drifted from what InnoDB does, it is recorded anew (mtr's `--record`)
   Terrace  the copy of InnoDB, rewritten: what names InnoDB as an engine, in tests and in results, names Terrace
 
-So a test passes with Terrace if it says what InnoDB says, but for the name. What need not be so stands with its reason in
-differences.txt, and how it differs in expected/ (see expected.py): what a test says beyond that is new, and a failure.
+So a test passes with Terrace if its output is InnoDB's except for the name. Differences that are accepted are listed with their reasons in
+differences.txt, and their texts in expected/ (see expected.py): any other difference is new, and a failure.
 The outcome of each test is kept in OUT/results/SUITE.json from run to run, all of them in results.tsv and skipped.tsv
 (see outcomes.py). The exit code is 0 if each test that InnoDB passes passes, or differs as it is known to.
 """
@@ -57,7 +57,7 @@ SUITES |= {f"{suite}/any": {"of": suite, "only_if_not_named": True, "default_eng
 # Tests that print the directory they run in, which is another one for each engine and each of mtr's workers: one place for these.
 ALONE_IN_PLACE = {"storage_engine": ["tbl_opt_data_dir", "tbl_opt_index_dir"]}
 
-# Tests of a thousand round trips between source and replica, which take minutes with any engine: so many, at the most, for each.
+# Tests of a thousand round trips between source and replica take minutes with any engine: the limit in minutes for each.
 MINUTES, MANY_MINUTES = 2, 60
 LONG = {"rpl": ["rpl_mixed_mixing_engines", "rpl_stm_mixing_engines", "rpl_row_mixing_engines", "rpl_non_direct_mixed_mixing_engines",
                 "rpl_non_direct_row_mixing_engines", "rpl_non_direct_stm_mixing_engines"]}
@@ -81,12 +81,12 @@ CHANGED = (("include/wait_show_condition.inc", "eval $show_statement;", MASKED),
            ("include/column_compression_rpl.inc", "SELECT DATA_LENGTH FROM", "SELECT DATA_LENGTH > 0 FROM"),
            ("suite/vcol/inc/vcol_partition.inc", "table_rows,data_length from", "table_rows,data_length > 0 from"))
 
-# Raise it when the copies are made otherwise: then they are made anew, and what was recorded is lost.
+# Raise it when the copies are made differently: then they are made again, and recorded results are lost.
 COPIES = 6
 
 # InnoDB as the name of an engine: a word of its own, and not part of a path, an option or a variable.
 NAME = re.compile(r"(?<![\w/\-\[.@])innodb(?![\w/\-\].])", re.IGNORECASE)
-# Lines where it is none: a word of a setting, a column.
+# Lines where the name is no engine's: a word of a setting, a column.
 NO_ENGINE = re.compile(r"log_slow_verbosity|Unknown column", re.IGNORECASE)
 # The server's table of replicas' positions has the engine's name in its own.
 POSITIONS = re.compile(r"(gtid_slave_pos_)(innodb)\b", re.IGNORECASE)
