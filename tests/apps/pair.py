@@ -54,7 +54,7 @@ class Base:
 
 
 def compare(pair, masks, without):
-    """What is not the same in both: what the application said, and what is in the tables, but for times and chance."""
+    """Differences between both sides in the application's output and in the tables, except times and random values."""
     def plain(text, base):
         for pattern, instead in [(re.escape(base.name), "DATABASE"), (r"ENGINE=(InnoDB|Terrace)\b", "ENGINE=*"), *masks]:
             text = re.sub(pattern, instead, text, flags=re.MULTILINE)

@@ -6,9 +6,9 @@
 The data are those that `go-tpc tpch prepare --output-type csv` wrote, of each table a twentieth; the queries and tables are those in
 go-tpc's source. The foreign keys' columns have indexes, so that the optimizer has something to choose from.
 
-InnoDB is given the truth as its statistics. An order has four lines on average, and where a sample finds a little less InnoDB speaks of
-one line and not of two (it takes the whole part of a half): with its own samples its plans of six queries change from ANALYZE to ANALYZE.
-Terrace samples as ever.
+InnoDB gets exact statistics. An order has four lines on average, and if a sample finds a little less, InnoDB reports one line instead of
+two (it truncates half of the average): with its own samples its plans of six queries change from ANALYZE to ANALYZE. Terrace samples as
+it does by default.
 
 Exit code 1: an answer or a plan (order of tables, access, key) is another one."""
 
@@ -29,12 +29,12 @@ INDEXES = {
     "orders": ["KEY (O_CUSTKEY)", "KEY (O_ORDERDATE)"],
     "lineitem": ["KEY (L_PARTKEY, L_SUPPKEY)", "KEY (L_SUPPKEY)", "KEY (L_SHIPDATE)"],
 }
-# Of the fifteenth query, as TPC-H has it; go-tpc asks for it and does not make it.
+# The view of TPC-H's fifteenth query; go-tpc's query reads it, but go-tpc does not create it.
 VIEW = """CREATE OR REPLACE VIEW revenue0 (supplier_no, total_revenue) AS
     SELECT l_suppkey, SUM(l_extendedprice * (1 - l_discount)) FROM lineitem
     WHERE l_shipdate >= '1997-07-01' AND l_shipdate < DATE_ADD('1997-07-01', INTERVAL 3 MONTH) GROUP BY l_suppkey"""
 ENGINES = ("InnoDB", "Terrace")
-# Of InnoDB's tables: ANALYZE reads all pages, and nobody else writes statistics.
+# InnoDB's tables: ANALYZE reads all pages, and nothing else writes statistics.
 EXACT = " STATS_PERSISTENT=1 STATS_AUTO_RECALC=0 STATS_SAMPLE_PAGES=65535"
 # Then it writes that an index has one leaf, and a look-up in the primary key counts for as much as a scan. How many it read stands beside.
 # In force once the tables are opened anew, by a server that has restarted.
@@ -54,8 +54,8 @@ def source(module):
 
 
 def rows_of(path, part, name):
-    """The file's lines, or of each table one `part`-th: the first customers, parts and suppliers, every so manieth order, with keys of
-    those that are there, so that each line still has its part, its supplier and an offer of theirs, and a third of the customers no order."""
+    """The file's lines, or one `part`-th of each table: the first customers, parts and suppliers, and every `part`-th order, with keys mapped
+    to rows that are kept, so that each line still has its part, its supplier and an offer of theirs, and a third of the customers no order."""
     customers, parts, suppliers = (count // part for count in (150_000, 200_000, 10_000))
     first = {"customer": customers, "part": parts, "partsupp": parts, "supplier": suppliers}
 

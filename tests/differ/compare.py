@@ -6,7 +6,7 @@ from collections import Counter
 import pymysql
 
 LOST = (2006, 2013, 2014, 2055)
-# The last: an ALTER that is told so while it copies; nobody sends KILL.
+# The last is the error of an ALTER whose time is over while it copies; no session sends KILL.
 TIMED_OUT = (1969, 3024, 1317)
 # An ALTER meets the row that can't be converted or the duplicate first, as it goes by rows or by keys; and in place names another value.
 BY_COPY_OR_IN_PLACE = (1062, 1265)

@@ -84,7 +84,7 @@ def scenario(pair, seed, statements):
 
 
 def search(pair, first, seconds, statements, every=False, report=print):
-    """Scenarios for so many seconds. Returns how many ran and what was found; one of a signature is shrunk."""
+    """Runs scenarios for `seconds`. Returns how many ran and the differences found; one difference of each signature is shrunk."""
     until, seed, found, seen = time.monotonic() + seconds, first, [], {}
     while time.monotonic() < until:
         outcome = scenario(pair, seed, statements)

@@ -17,7 +17,7 @@ class Parts:
 @dataclass
 class Statement:
     """`kind` names what it is. What two engines must agree on:
-    rows      "bag" (any order), "list", or a number: the first so many columns as a list, the rest as a bag
+    rows      "bag" (any order), "list", or a number N: the first N columns as a list, the rest as a bag
     counted   the number of affected rows and the server's message about them
     warned    the warnings"""
 

@@ -77,7 +77,7 @@ class Type:
         return f"{self.name} CHARACTER SET {self.collation.split('_')[0]} COLLATE {self.collation}"
 
     def grown(self, rng, keyed):
-        """A type of the same values. `keyed`: of the same kind, for a key may need the length of a part."""
+        """A wider type for the same values. `keyed`: the kind stays the same, because a key may need the length of a part."""
         other = copy.copy(self)
         if self.family != "text":
             other.name = self.name[:-1] + f",'more{rng.randrange(3)}')"

@@ -10,7 +10,7 @@ STATEMENT_SETTINGS = [
 
 
 class Wider:
-    """Of the grammar; its tables are there."""
+    """The grammar's rarer statements on existing tables."""
 
     def wider(self, table):
         rng = self.rng
@@ -100,7 +100,7 @@ class Wider:
         return of("trigger", f"CREATE OR REPLACE TRIGGER tr_{table.name} BEFORE {rng.choice(['INSERT', 'UPDATE'])} ON {table.name} FOR EACH ROW SET NEW.{column.name} = {rng.choice([column.type.value(rng), 'NEW.' + column.name])}")
 
     def history(self, table):
-        """A table's history; of the numbers of transactions only whether they are there."""
+        """A table's history; transaction numbers differ between engines, so only whether they are set is compared."""
         rng = self.rng
         shown = [c.deterministic for c in table.columns]
         ended = {"transaction": ["vs > 1", "ve = 18446744073709551615", "vs < ve"], "time": ["row_start", "row_end"]}[table.versioned]

@@ -8,7 +8,7 @@ its versions. The anomalies are Adya's, for items; a key that has no row is an e
     G1b        a version was read that its writer replaced before its commit
     G1c        a cycle of ww and wr
     lost       a committed value is not in the last list
-    skew       the plain reads of one transaction are not of one moment
+    skew       the plain reads of one transaction are not a consistent snapshot
     backwards  a later plain read of a transaction saw less of a key than an earlier one
     stale      a value was not seen though its commit was answered before the reader's first statement
     G-single   a cycle with one rw (what snapshot isolation forbids)
@@ -147,7 +147,7 @@ def check(transactions, last):
         report("G1c", f"transactions {group}")
     bit, later = reaches(names, dependent)
     for name, saw, missed in skewed:
-        # Whoever was not seen, and all that depends on them, must not have been seen.
+        # If a transaction was not seen, no transaction that depends on it may have been seen.
         seen_bits = sum(bit[one] for one in saw)
         for start in missed:
             if not (later[start] | bit[start]) & seen_bits:

@@ -143,7 +143,7 @@ class Blobs(Session):
 
 
 class Far(Session):
-    """Rows that nobody has touched for long."""
+    """Rows that no session has touched for long."""
 
     def once(self, connection):
         first = self.random.randrange(1, 59_000)
@@ -267,7 +267,7 @@ class Rules(Session):
         if what < 0.1:
             self.run(connection, f"SET GLOBAL terrace_write_policy = '{self.random.choice(['auto', 'clean', 'dual'])}'")
         elif what < 0.25:
-            # An index is built anew where it is put, beside who writes.
+            # Rebuilds an index under another placement, beside writers.
             (table, key), place = self.random.choice(list(self.KEYS.items())), self.random.choice(["KEEP", "NONE", "DEFAULT", "'TABLE'"])
             self.run(connection, f"ALTER TABLE {table} DROP KEY {key}, ADD KEY {key} ({key}) PLACEMENT={place}, LOCK=NONE")
         else:

@@ -85,7 +85,7 @@ class World:
         self.set_hurt(False)
 
     def flash_is_noise(self, source):
-        """A part of the images on flash is other bytes: they prove themselves wrong, and nobody notices."""
+        """Overwrites a part of the images on flash: their checks reject them, and no session notices."""
         with open(os.path.join(self.directory, "flash", "bpe"), "r+b") as device:
             size = device.seek(0, os.SEEK_END)
             for _ in range(size // PAGE // 4):

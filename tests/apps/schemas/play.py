@@ -3,8 +3,8 @@
     play.py PORT ROOT [APP...]
 
 ROOT has a directory for each line of roster.tsv, the unpacked package. What the server says while it loads a text, each SHOW CREATE TABLE
-and the tables' checksums must be the same but for the engine's name, foreign keys (which are left out, each with a warning that names it)
-and tables with a full-text or spatial index (which are refused, and stay). Anything else is printed, and the command fails."""
+and the tables' checksums must be the same except for the engine's name, foreign keys (which are left out, each with a warning that names
+it) and tables with a full-text or spatial index (which are refused, and stay). Any other difference is printed, and the command fails."""
 
 import glob
 import gzip
@@ -134,7 +134,7 @@ def played(play, app, text):
     before, sums = play.shown(tables), play.sums(tables)
     says = play.load(name, "Terrace", of("Terrace"))
     out = [line for line in says if f"Warning (Code {LEFT_OUT})" in line]
-    # Of a procedure's warnings the server keeps those of its last statement.
+    # The server keeps only the warnings of a procedure's last statement.
     if len(out) < len(keys) and "PROCEDURE" not in text:
         differ.append(f"{len(keys)} foreign keys, and warnings of {len(out)}")
     differ += [f"not named: {line}" for line in out if not re.search(r"FOREIGN KEY .*REFERENCES `", line)]

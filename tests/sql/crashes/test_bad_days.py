@@ -182,7 +182,7 @@ def test_a_session_that_waits_for_a_lock_is_ended(server, twins, session, run, h
         if in_transaction:
             run(victim, "BEGIN")
             run(victim, f"UPDATE {table} SET v = v + 1 WHERE id = 400")
-        # The server hears of a lost network when the wait has ended by itself. Who is killed would wait longer than `end` does.
+        # The server hears of a lost network when the wait has ended by itself. A killed session would wait longer than `end` does.
         seconds = 1 if how == "network" else 600
         run(victim, f"SET SESSION innodb_lock_wait_timeout = {seconds}, terrace_lock_wait_timeout_ms = {1000 * seconds}")
         sql = f"UPDATE {table} SET v = v + 7 WHERE id <= 100"

@@ -117,7 +117,7 @@ def test_full_flash_caches_less(flash, tmp_path, run):
     place.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", place], capture_output=True, text=True)
     if mounted.returncode:
-        pytest.skip(f"this machine lets nobody mount a file system: {mounted.stderr.strip()}")
+        pytest.skip(f"this machine does not allow mounting a file system: {mounted.stderr.strip()}")
     try:
         connection = flash.on(place)
         flash.churn(connection, run, 8)

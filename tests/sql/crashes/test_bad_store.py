@@ -1,5 +1,5 @@
-"""A store that cannot be used, is too slow to make room, or holds damaged objects: an error in words, near work goes on, and
-nothing is lost."""
+"""A store that cannot be used, is too slow to free slots, or holds damaged objects: statements that need it fail with an error, work on the
+near tiers goes on, and nothing is lost."""
 
 import os
 import time
@@ -161,7 +161,7 @@ def test_a_rollback_that_a_dead_store_fails_goes_on_when_it_answers(directory, t
         assert "Terrace: the rollback goes on in the background" in failed.value.args[1], failed.value
         assert status(connection, run, "rollbacks_left") == "1"
         directory.live()
-        # It has ended for who began it: the next transaction is another one, and commits.
+        # It has ended for the session that began it: the session's next transaction is another one, and commits.
         run(writer, "INSERT INTO near VALUES (2)")
         wait_for(lambda: status(connection, run, "rollbacks_left") == "0", 30)
         assert run(writer, "SELECT id FROM near") == [(2,)]

@@ -252,7 +252,7 @@ def test_a_file_of_another_instance_is_not_taken_for_ones_own(stopped, instances
                 return
             stopped.server.kill9()
         said = stopped.starts_not(run)
-        # Of the map's, a page that it leads to may be wrong before the map itself is.
+        # If the map is damaged, a page that it points to may be found wrong before the map itself.
         assert "corrupt: " in said and (named in said or name == "map" and "on volume" in said), said
         shutil.move(stopped.file("own"), stopped.file(name))
     # Looking at the wrong files changed none of the right ones.

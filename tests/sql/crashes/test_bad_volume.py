@@ -23,7 +23,7 @@ class Full:
         if kind == "device":
             mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=20m", "tmpfs", self.place], capture_output=True, text=True)
             if mounted.returncode:
-                pytest.skip(f"this machine lets nobody mount a file system: {mounted.stderr.strip()}")
+                pytest.skip(f"this machine does not allow mounting a file system: {mounted.stderr.strip()}")
             self.ballast.write_bytes(bytes(4 << 20))
         self.small = options + [f"--terrace-volume-path={self.place}/terrace"]
         self.server = Server(str(tmp_path), self.small + (["--terrace-object-buffer=6291456"] if kind == "buffer" else []))

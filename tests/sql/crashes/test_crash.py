@@ -21,13 +21,13 @@ ACCOUNTS = 50
 
 
 def written_only(engine):
-    """Of a commit the log is given to the operating system, and not synced."""
+    """Options with which a commit writes the log to the operating system without a sync."""
     return [f"--{engine.lower()}-flush-log-at-trx-commit=2"]
 
 
 def kill_often(server, engine, run, kills, place=(), cold=0):
-    """Works, kills, starts again and checks, so many times. `place`: where `terrace check` finds the store. `cold`: rows of a
-    table most of which nobody asks for; each transaction counts in one of them."""
+    """Works, kills the server, starts it again and checks, `kills` times. `place`: where `terrace check` finds the store. `cold`: rows
+    of a table most of which are never read; each transaction counts in one of them."""
     connection = server.connect()
     run(connection, "CREATE DATABASE d")
     connection.select_db("d")

@@ -89,7 +89,7 @@ FIRST = {
 }
 # Several tables in one statement, which the server does one after the other: each is as before or as after.
 ONE_BY_ONE = {"drop-many": "DROP TABLE t, u, p", "drop-database": "DROP DATABASE d"}
-# The engine's own: options, partitions that are emptied or built anew at once, and converted ones, of which the server alone loses the table.
+# The engine's own steps: options, partitions that are truncated or rebuilt at once, and converted ones, whose table only the server loses.
 OWN = ("alter-options", "alter-numbers-partitions", "alter-options-partitions", "truncate-partitions", "truncate-some-partitions", "convert-partition", "convert-table")
 # What need not be one or the other, of any engine.
 LESS = {"create-or-replace": "CREATE OR REPLACE TABLE t (id INT PRIMARY KEY) ENGINE={engine}"}
@@ -180,7 +180,7 @@ def engines_tables(connection):
 
 
 def agreed(connection, server, theirs=()):
-    """Server and engine name the same tables, and no file is left of what is neither; `theirs`: but for files of these endings."""
+    """Server and engine name the same tables, and no file of another table is left, except files with the suffixes `theirs`."""
     served = {(name, engine) for name, engine in run(connection, "SELECT TABLE_NAME, ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = 'd'")}
     parts = run(connection, "SELECT TABLE_NAME, PARTITION_NAME FROM information_schema.PARTITIONS WHERE TABLE_SCHEMA = 'd' AND PARTITION_NAME IS NOT NULL")
     parted = {table for table, _ in parts}
@@ -292,7 +292,7 @@ def test_renames_of_which_the_last_definition_is_lost_are_done_or_not(stepped, e
     log, plenty, undone = "ddl_recovery", 1 << 40, {}
     pairs = [pair.split() for pair in RENAMES[name].split(", ")]
     sql = "RENAME TABLE " + ", ".join(f"{old} TO {new}" for old, new in pairs)
-    # The names that are there after each rename but the last: when all are renamed the directory may be synced already.
+    # The names that exist after each rename except the last: when all are renamed the directory may be synced already.
     stages, names = {}, {"t", "u", "x"}
     for old, new in pairs[:-1]:
         names = names - {old} | {new}

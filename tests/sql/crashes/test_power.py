@@ -41,7 +41,7 @@ class Volume:
         assert made.returncode == 0, made.stdout
         mounted = self.mount()
         if mounted.returncode:
-            pytest.skip(f"this machine lets nobody mount a {kind} on a loop device: {mounted.stdout.strip()}")
+            pytest.skip(f"this machine does not allow mounting a {kind} on a loop device: {mounted.stdout.strip()}")
 
     def mount(self):
         return run_command("mount", "-o", "loop", self.image, self.at)
@@ -119,10 +119,10 @@ def cut_under_load(server, volume, run, acknowledged, next_n, seconds, more=None
     enough = len(acknowledged) + 25
     time.sleep(seconds)
     wait_until(lambda: len(acknowledged) > enough or not any(thread.is_alive() for thread in threads))
-    # What is answered while the file system is cut does not count: power that is gone answers nobody, but an fsync of the
-    # server's binary log that waits while its journal's transaction is aborted may say that all is well.
-    # Proven without Terrace: under ext4's shutdown a plain program that appends and calls fdatasync loses acknowledged
-    # writes too, in 21 of 150 cuts, when the answers that come after the cut began are counted.
+    # Answers given while the file system is being shut down do not count: a machine without power gives none, but an fsync
+    # of the server's binary log that waits while the journal's transaction is aborted may return success.
+    # Shown without Terrace: under ext4's shutdown a plain program that appends and calls fdatasync loses acknowledged
+    # writes too, in 21 of 150 cuts, if answers after the beginning of the cut are counted.
     counted = set(acknowledged)
     volume.cut()
     stop.set()
@@ -226,7 +226,7 @@ def test_commits_that_are_only_written_are_lost_with_the_power_and_none_that_a_l
             assert len(counted) > 20 and counted <= found, f"cycle {cycle}: lost {sorted(counted - found)[:5]}"
             for who in range(WRITERS):
                 gone = [n for w, n in acknowledged - found if w == who]
-                assert not gone or min(gone) > max((n for w, n in found if w == who), default=-1), f"cycle {cycle}: a gap in what is there"
+                assert not gone or min(gone) > max((n for w, n in found if w == who), default=-1), f"cycle {cycle}: a gap in the rows found"
             lost |= bool(acknowledged - found)
             acknowledged &= found
         assert lost, "five cuts lost nothing: were commits synced?"
@@ -238,7 +238,7 @@ COLD = 6000
 
 
 def start_with_store(volume, tmp_path, run):
-    """A server whose object store is on the volume's file system, with a table most of which is there alone."""
+    """A server whose object store is on the volume's file system, with a table most of which is only in the store."""
     server = start(volume, tmp_path, "--terrace-memory=10485760", "--terrace-log=8388608", "--terrace-object-buffer=4194304",
                    f"--terrace-object={volume.at}/objects", "--terrace-sink-after-ms=200")
     prepare(server, run)

@@ -179,7 +179,7 @@ class Cut:
         return ALL[name].format(engine="Terrace", other="InnoDB")
 
     def at(self, name, left, before, after, forced, only=""):
-        """`forced`: somebody's fsync brings the journal to the disk just before, with names and lengths, and no bytes of other files."""
+        """`forced`: another process's fsync writes the journal to the disk just before, with names and lengths, and no bytes of other files."""
         self.made(name)
         assert run_command("sync", "-f", self.volume.at).returncode == 0
         met = killed(self.server, self.steps, self.sql(name), left, only)

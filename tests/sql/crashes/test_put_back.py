@@ -1,4 +1,5 @@
-"""Yesterday's copy of a tier put back while the others have gone on: right, or refused in words; never old rows among new ones."""
+"""Yesterday's copy of one tier is restored while the other tiers have gone on: the server works correctly, or refuses with an error; it never mixes old
+rows with new ones."""
 
 import os
 import shutil
@@ -188,7 +189,7 @@ def test_a_volume_of_yesterday_under_a_store_of_today_is_told_so_and_deletes_not
 
 
 def adopt(server, place, *more):
-    """What `terrace adopt` leaves with, and says."""
+    """The exit code and the output of `terrace adopt`."""
     program = os.path.join(TARGET, "debug", "terrace")
     done = subprocess.run([program, "adopt", "--volume", volume_of(server), *place, *more], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
     print(done.stdout)
@@ -200,7 +201,7 @@ def test_a_volume_of_yesterday_adopts_the_store_of_one_that_is_lost(cold_server,
     connection = server.connect()
     load(connection, run)
     wait_for(lambda: is_mostly_far(connection, run))
-    # What the shutdown writes sinks too: no object that yesterday's volume knows of is made anew tomorrow.
+    # What the shutdown writes is sunk too: no object that yesterday's volume names is rewritten tomorrow.
     server.restart()
     connection = server.connect(database="d")
     near = "SELECT SUM(PAGES_VOLUME + PAGES_MEMORY) FROM information_schema.TERRACE_SPACES WHERE TABLE_SCHEMA = 'd' AND TABLE_NAME = 't'"

@@ -49,7 +49,7 @@ def test_a_server_that_does_not_stop_is_killed(monkeypatch):
 
 def test_a_server_that_was_killed_this_moment_is_started_again(own_server):
     first = int(open(f"{own_server.directory}/pid").read())
-    os.kill(first, signal.SIGKILL)  # nobody waits for its end
+    os.kill(first, signal.SIGKILL)  # not waited for
     own_server.start()
     assert int(open(f"{own_server.directory}/pid").read()) != first
     assert run(own_server.connect(), "SELECT 1") == [(1,)]

@@ -456,7 +456,7 @@ def test_a_failed_alter_leaves_every_partition(db, server, engine):
                 break
             except pymysql.err.IntegrityError:
                 run(db, "ROLLBACK")
-        # It was over before anybody looked, or before the row came: with more rows it takes longer.
+        # It ended before the test looked, or before the row came: with more rows it takes longer.
         thread.join()
         assert errors.pop() == []
         run(db, "ALTER TABLE t DROP KEY u")

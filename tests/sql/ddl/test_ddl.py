@@ -247,7 +247,7 @@ def test_a_row_format_that_a_table_has_is_no_obstacle(db, engine, run):
 
 
 def test_a_format_of_rows_is_more_than_instant_as_innodbs(db, engine, run):
-    """Nothing is built anew for it, but who asks for INSTANT or NOCOPY is told what InnoDB would tell."""
+    """It rebuilds nothing, but ALGORITHM=INSTANT or NOCOPY fails with InnoDB's error."""
     changes = ["ROW_FORMAT=COMPACT", "ROW_FORMAT=DYNAMIC", "ROW_FORMAT=DEFAULT", "ROW_FORMAT=COMPRESSED", "KEY_BLOCK_SIZE=8", "KEY_BLOCK_SIZE=8", "ROW_FORMAT=COMPACT, COMMENT 'x'", "AVG_ROW_LENGTH=10",
                "ROW_FORMAT=COMPACT, ADD c INT", "ROW_FORMAT=COMPACT, RENAME COLUMN b TO bb", "ROW_FORMAT=COMPACT, ADD KEY (b)", "CHECKSUM=1", "STATS_PERSISTENT=1"]
     said = {}
@@ -301,7 +301,7 @@ def test_a_foreign_key_that_was_left_out_is_dropped_with_a_warning(db, engine, r
         run(db, f"ALTER TABLE c {how}")
         assert [(level, code, text) for level, code, text in run(db, "SHOW WARNINGS")] == [("Warning", 1091, dropped.format(name)) for name in names], how
     assert run(db, "SELECT id, a, b FROM c") == [(1, 1, 1)]
-    # What is there is dropped as ever, and what IF EXISTS says it may not be is a note.
+    # Existing constraints are dropped as usual; a missing one with IF EXISTS is a note.
     run(db, "ALTER TABLE c DROP CONSTRAINT k, DROP CONSTRAINT u")
     assert run(db, "SHOW WARNINGS") == []
     run(db, "ALTER TABLE c DROP FOREIGN KEY IF EXISTS f")
@@ -401,7 +401,7 @@ def test_a_partition_is_not_converted_into_a_table_of_its_own_tables_name(server
 
 
 def test_analyze_puts_right_what_a_crash_took_of_the_count(own_server, run):
-    """The count is written with changes of the tree's structure: of a small table a crash takes all since the last one."""
+    """The count is written with changes of the tree's structure: in a small table a crash loses all counts since the last one."""
     connection = own_server.connect()
     run(connection, "CREATE DATABASE d")
     connection.select_db("d")

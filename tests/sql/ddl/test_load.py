@@ -450,7 +450,7 @@ def test_many_rows_come_beside_others_whatever_the_order(db, engine, twin, other
 
 def test_a_duplicate_beside_others_is_named_and_leaves_the_table_as_it_was(db, engine, twin):
     for table in ("t", "i"):
-        # A row that is there, as the last one, and in the unique index.
+        # A duplicate of an existing row, as the last one, and in the unique index.
         rows = f"INSERT INTO {table} {NAMES} {BESIDE.format(more=1000000)}"
         assert refused(db, f"{rows} UNION ALL SELECT 17, 1, NULL, '', ''") == (1062, "Duplicate entry '17' for key 'PRIMARY'")
         assert refused(db, f"{rows} UNION ALL SELECT 5000000, 1, 17, '', ''") == (1062, "Duplicate entry '17' for key 'u'")
@@ -583,7 +583,7 @@ def test_any_table_takes_many_rows_beside_others(db, engine, kind, temporary):
         run(db, f"DELETE FROM {table} WHERE a % 3 = 0")
         run(db, piece(4000, " + 60000"))
         if kind != "no primary key":
-            # Rows that were deleted, and one that is there.
+            # Keys of deleted rows, and one of an existing row.
             twice = f"INSERT INTO {table} (a, b, c) " + PIECE.format(prime=10007, more=" + 20000", rows=5000, b=b)
             assert refused(db, twice)[0] == 1062
             run(db, f"{twice} WHERE (seq * 7919 % 10007 + 20000) % 3 = 0")
@@ -629,7 +629,7 @@ def test_the_partition_that_refuses_a_load_is_told_of_and_no_other_goes_on(db, e
 
 
 def test_a_table_is_checked_and_read_while_rows_come_beside_others(db, engine, twin, others, server):
-    """Their entries come later, which is nobody's to see."""
+    """Index entries of the new rows come later, which no other session may notice."""
     other, said = others(), []
     loader = server.connect(database=db.name)
     rows = f"INSERT INTO t {NAMES} {BESIDE.format(more=1000000)} WHERE SLEEP(IF(`seq` IN (5000, 15000), 1, 0)) = 0"

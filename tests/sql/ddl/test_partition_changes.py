@@ -96,7 +96,7 @@ def test_changes_of_partitions_are_built_in_bulk_and_say_what_row_by_row_would(d
 
 @pytest.fixture
 def row_by_row(db):
-    """InnoDB builds in bulk, too, and the server doesn't hear then of a duplicate or of KILL: the new partitions have no rows, and nobody is told."""
+    """InnoDB builds in bulk, too, and then the server misses a duplicate or KILL: the new partitions have no rows, and no error is returned."""
     run(db, "SET GLOBAL innodb_alter_copy_bulk = OFF")
     yield
     run(db, "SET GLOBAL innodb_alter_copy_bulk = ON")
@@ -383,7 +383,7 @@ def test_killed_in_mid_change_of_partitions_the_server_comes_back_with_the_old_o
 
 @pytest.mark.parametrize("sql", ["REPLACE INTO t SELECT id, 7 FROM t WHERE id = 3", "INSERT INTO t SELECT id + 1000, k FROM t", "INSERT IGNORE INTO t SELECT id + 2000, k FROM t WHERE id < 5"])
 def test_rows_that_come_by_select_leave_older_views_their_partitions(server, db, engine, run, sql):
-    """The server ends a copy that was none: views of before were refused (1412)."""
+    """The server ends a bulk copy although it began none: older views were refused (1412)."""
     run(db, f"CREATE TABLE t (id INT PRIMARY KEY, k INT) ENGINE={engine} PARTITION BY HASH (id) PARTITIONS 3")
     run(db, "INSERT INTO t SELECT seq, seq FROM seq_1_to_20")
     other = server.connect(database=db.name)

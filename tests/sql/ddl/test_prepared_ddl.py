@@ -45,7 +45,7 @@ REFUSED = [
 
 @pytest.fixture(params=["restart", "disconnect"])
 def prepared(request, own_server, engine):
-    """A server with a transaction that is prepared and nobody's, and a connection that has little patience."""
+    """A server with a prepared transaction that belongs to no session, and a connection with a short lock wait timeout."""
     connection = own_server.connect()
     run(connection, "CREATE DATABASE d")
     connection.select_db("d")

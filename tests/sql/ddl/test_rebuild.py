@@ -212,7 +212,7 @@ def test_who_sees_an_older_state_is_told_so(db, server, engine):
 
 @pytest.mark.parametrize("change", ["FORCE, ALGORITHM=INPLACE", "FORCE, ALGORITHM=COPY", "ADD KEY kn (n), ALGORITHM=NOCOPY"])
 def test_a_strict_transaction_locks_nothing_of_what_is_newer_than_its_view(db, server, engine, change):
-    """Rows of a table, and entries of an index, that was made anew don't tell whether they changed since."""
+    """Rows of a rebuilt table, and entries of a rebuilt index, don't tell whether they changed since."""
     if engine == "InnoDB" and "KEY" in change:
         pytest.skip("whether it tells is a matter of the table's other indexes")
     filled(db, engine, 200)
@@ -256,7 +256,7 @@ def test_what_old_rows_leave_to_purge_is_not_taken_from_new_ones(db, server, eng
 
 
 class Writers:
-    """Who changes the table meanwhile: each has rows of its own, and knows what they are."""
+    """Threads that change the table meanwhile: each has rows of its own and knows their values."""
 
     def __init__(self, server, database, count=2, seed=1):
         self.stop, self.failures, self.rows = threading.Event(), [], {}
@@ -400,7 +400,7 @@ def test_what_comes_meanwhile_may_end_it(db, server, engine):
 
 
 def test_a_column_of_an_index_may_be_null_again(db, server, engine):
-    """The rows stay; the indexes with the column tell NULLs from others, and are built anew."""
+    """The rows stay; the indexes with the column must tell NULLs from other values, and are rebuilt."""
     run(db, f"CREATE TABLE t (id INT PRIMARY KEY, a INT NOT NULL, b VARCHAR(40) NOT NULL, n INT NOT NULL, big MEDIUMTEXT, twice INT AS (a * 2) VIRTUAL, "
             f"KEY ka (a, b(5)), UNIQUE ub (b), KEY kn (n), KEY kt (twice)) ENGINE={engine}")
     run(db, "INSERT INTO t (id, a, b, n) SELECT seq, seq % 100, CONCAT('b', seq), seq FROM seq_1_to_3000")
@@ -617,6 +617,6 @@ def test_a_versioned_table_is_rebuilt_beside_writers(db, server, engine):
         stop.set()
         [thread.join() for thread in threads]
     assert run(db, "SELECT SUM(b) FROM t") == [(sum(done),)]
-    # Each change but those of one moment has left a row of the past.
+    # Each change has left a history row, except changes with the same timestamp.
     [(past,)] = run(db, "SELECT COUNT(*) FROM t FOR SYSTEM_TIME ALL WHERE ROW_END < NOW(6)")
     assert past == sum(done) and is_whole(db)

@@ -47,7 +47,7 @@ def test_mariabackup_is_refused_while_there_are_rows_that_it_would_leave_out(own
     # What it held, it holds no longer.
     run(connection, "SET lock_wait_timeout = 10")
     run(connection, "ALTER TABLE i ADD COLUMN v INT")
-    # Known, docs/sql.md: it asks nobody.
+    # A known limitation (docs/sql.md): without its lock mariabackup asks no engine.
     ok, said = copied(mariabackup, own_server, tmp_path / "unlocked", "--no-lock")
     assert ok, said
     run(connection, "SET GLOBAL terrace_backup_stage = 'allow'")

@@ -62,7 +62,7 @@ class Transfers:
 
 
 def whole(connection, least, most):
-    """The tables are of one moment: after `least` of each writer's transactions and before the one behind `most`."""
+    """The tables are consistent: after `least` of each writer's transactions and before the one after `most`."""
     assert run(connection, "SELECT COUNT(*), SUM(v) FROM d.a") == [(ACCOUNTS, 100 * ACCOUNTS)]
     assert run(connection, "SELECT COUNT(*) FROM d.big WHERE LENGTH(pad) = 3000 AND pad IN (REPEAT('b', 3000), REPEAT('x', 3000), REPEAT('y', 3000), REPEAT('z', 3000))") == [(8000,)]
     for which in range(WRITERS):
@@ -114,7 +114,7 @@ def test_a_copy_beside_writers_and_ddl_is_a_server_of_one_moment(original, secon
         ddl = threading.Thread(target=define)
         ddl.start()
         load.threads.append(ddl)
-        # Definitions and rows are of one moment if none is changed between.
+        # Definitions and rows are consistent unless a definition changes in between.
         run(connection, "SET terrace_backup_stage = 'allow'")
         run(connection, "BACKUP STAGE START")
         run(connection, "BACKUP STAGE BLOCK_DDL")

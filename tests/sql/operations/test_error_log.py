@@ -18,7 +18,7 @@ from test_bad_tiers import FIRST_USER, PAGE
 from test_bad_volume import Full
 from test_object import SIZES, is_mostly_far, load, status
 
-# The watcher looks every two seconds: in so many it has looked a few times more.
+# The watcher checks every two seconds: in LOOKS seconds it has checked a few times.
 LOOKS = 7
 
 

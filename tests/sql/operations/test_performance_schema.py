@@ -362,9 +362,9 @@ def test_metrics_are_a_table_of_what_is_counted(shown):
             assert value <= status[name], name
     assert seen["pool_frames"][1] == status["pool_frames"] and seen["pool_frames"][2] == "gauge"
     assert seen["transactions_committed"][1] > 0
-    nobody = shown.connect()
-    run(nobody, "CREATE USER IF NOT EXISTS nobody@'%'")
-    other = pymysql.connect(host="127.0.0.1", port=shown.port, user="nobody")
+    admin = shown.connect()
+    run(admin, "CREATE USER IF NOT EXISTS unprivileged@'%'")
+    other = pymysql.connect(host="127.0.0.1", port=shown.port, user="unprivileged")
     with pytest.raises(pymysql.err.OperationalError) as refused:
         run(other, "SELECT * FROM information_schema.TERRACE_METRICS")
     assert refused.value.args[0] == 1227

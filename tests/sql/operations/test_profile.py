@@ -1,4 +1,4 @@
-"""The engine is compiled with a profile of what it does most (scripts/profile.sh), and the profile is of the code that is there."""
+"""The engine is compiled with a profile of what it does most (scripts/profile.sh), and the profile matches the present code."""
 
 import os
 import re

@@ -163,7 +163,7 @@ def test_what_leaves_memory_is_counted_for_its_index(tmp_path, engine, run):
         assert now["GHOST_HITS"] <= now["FLASH_REMEMBERED"] + dropped and now["GHOST_HITS"] <= now["FLASH_ADMITTED"] + dropped, (now, dropped)
         assert now["FLASH_REMEMBERED"] + now["FLASH_ADMITTED"] <= int(status(connection, run, "pool_evictions"))
         wait_for(lambda: read(*next(parts))["HIT_RATIO_FLASH"] > 0)
-        # The indexes' numbers together are the engine's, but for what is of no index (undo, the catalog).
+        # The indexes' numbers add up to the engine's, except for pages of no index (undo, the catalog).
         told = sum(row["FLASH_REMEMBERED"] for row in rows(connection, "TERRACE_INDEX_STATISTICS"))
         everywhere = int(status(connection, run, "flash_remembered"))
         assert 0.8 * everywhere < told <= everywhere, (told, everywhere)
@@ -189,7 +189,7 @@ BELOW = ("flash", "volume", "object", "log")
 
 
 def by_tier(counters):
-    """Pages that came from each tier below memory for who asked for them, ahead or not."""
+    """Pages that readers got from each tier below memory, prefetched or not."""
     return {tier: counters[f"pages_{tier}"] + counters[f"pages_ahead_{tier}"] for tier in BELOW}
 
 
@@ -226,7 +226,7 @@ def test_a_statement_says_what_it_read_from_each_tier_and_how_long_that_took(tie
         if not any(again.values()):
             break
     assert set(again.values()) == {0}, again
-    # Who read nothing has read nothing; and these are the session's own, so the server has none of them.
+    # A session that read nothing has counted nothing; the counters are the session's own, so the server has none of these reads.
     assert mine(other, run) == silent
     assert not run(connection, "SHOW GLOBAL STATUS LIKE 'Terrace_session_%'")
 
@@ -349,13 +349,13 @@ def test_the_pages_of_a_cold_scan_add_up_by_tier(tier, tmp_path, engine, run):
         counted, read, row, took = scan()
         pages = by_tier(read)
         below = sum(pages.values())
-        # The statement and the index tell the same, and what came ahead is no hit of memory.
+        # The statement and the index count the same, and a prefetched page is no hit of memory.
         assert {place: counted[f"READS_{place.upper()}"] for place in BELOW} == pages
         assert counted["READS_MEMORY"] == read["pages_memory"]
         assert read["pages_ahead"] == sum(read[f"pages_ahead_{place}"] for place in BELOW) > below / 2
         assert row["HIT_RATIO_MEMORY"] == pytest.approx(Decimal(row["READS_MEMORY"]) / reads(row), abs=Decimal("1e-6"))
-        # Each page came once: what is in memory now was read, or came along and was not asked for (a few had come along before); and that is all there is, but for a few pages
-        # that no scan needs. A page on its way holds memory, and is counted as one that came ahead when it has come: one may be under way at either look.
+        # Each page was fetched once: a page in memory now was read, or was prefetched and not read (a few were prefetched before); and these are all pages, except a few
+        # that no scan needs. A page being fetched holds memory, and is counted as prefetched when it arrives: one may be under way at either look.
         unused = counted["PAGES_AHEAD"] - read["pages_ahead"]
         assert abs(counted["PAGES_MEMORY"] - below - unused) <= 2 and -5 <= unused <= 5, (counted, read)
         everything = row["PAGES_VOLUME"] + row["PAGES_OBJECT"]
@@ -587,7 +587,7 @@ def test_metrics_are_prometheus_and_say_what_sql_says(store, tmp_path, run):
             with pytest.raises(urllib.error.HTTPError) as refused:
                 urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30)
             assert refused.value.code == code
-        # Nonsense and silence harm nobody.
+        # Garbage and silent connections harm no other client.
         for text in (b"\\0" * 100, b"GET /metrics", b"a" * 100000):
             with socket.create_connection(("127.0.0.1", port)) as rude:
                 try:

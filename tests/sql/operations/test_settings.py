@@ -96,7 +96,7 @@ def test_a_setting_that_the_volume_overrules_is_in_the_error_log_with_what_is_in
     made = ["--terrace-log=8M", "--terrace-log-partitions=2", "--terrace-object-buffer=64M"]
     assert overruled(*made) == []
     assert overruled(*made) == []
-    assert overruled("--terrace-object-buffer=64M") == [], "nobody asked for another log"
+    assert overruled("--terrace-object-buffer=64M") == [], "the log's size was not set"
     file = tmp_path / "terrace.toml"
     file.write_text(f'volume_path = "{stopped.directory}/data/terrace"\nlog_partitions = 1\nobject_buffer = "4M"\n')
     # The file and the variables; a value counts as asked for also where it is the default.
@@ -170,7 +170,7 @@ def test_flash_that_another_has_is_in_the_error_log_however_soon_the_server_ends
 
 
 def test_a_lock_wait_ends_when_the_settings_of_innodb_say_so(server, db, run):
-    """Scripts made for InnoDB set innodb_lock_wait_timeout; who sets Terrace's own means that."""
+    """Scripts written for InnoDB set innodb_lock_wait_timeout; Terrace's own setting takes precedence."""
     run(db, "CREATE TABLE t (id INT PRIMARY KEY, v INT) ENGINE=Terrace")
     run(db, "INSERT INTO t VALUES (1, 1)")
     run(db, "BEGIN")

@@ -1,7 +1,7 @@
 """The lines of the parity table (docs/sql.md) as statements: lines.tsv has each with what InnoDB, MyRocks and Terrace answer.
 
-A scenario is a name and its steps; a step is a session and a statement, in which @E is the engine. A statement that has no answer
-after a while `waits`; a step of `a?` is what it answered then, and one of `a!` takes long and waits for nobody. Each scenario has a database and sessions of its own.
+A scenario is a name and its steps; a step is a session and a statement, in which @E is the engine. A statement that has no answer after a while `waits`;
+a step `a?` is its answer later, and a statement of a step `a!` may take long but waits for no lock. Each scenario has a database and sessions of its own.
 """
 
 import pathlib
@@ -13,7 +13,7 @@ from patient import Patient
 
 FILE = pathlib.Path(__file__).parent / "lines.tsv"
 ENGINES = ("InnoDB", "ROCKSDB", "Terrace")
-# Seconds within which any statement ends that waits for nobody.
+# Seconds within which any statement ends that waits for no lock.
 LONG = 120
 # The column of EXPLAIN that has the estimated rows, which are others each time with MyRocks.
 ESTIMATE = 8

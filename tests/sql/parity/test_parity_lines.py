@@ -1,7 +1,7 @@
 """The lines of the parity table in docs/sql.md: what is said of each engine is what it answers (parity/lines.tsv).
 
 `scripts/parity.sh` plays them on InnoDB, MyRocks and Terrace. TERRACE_PARITY_WRITE=1 writes what the engine of `--engine` answers
-into the file, for somebody to judge the difference.
+into the file, so that a reviewer can judge the difference.
 """
 
 import os
@@ -50,7 +50,7 @@ def parity():
 
 
 def test_every_line_of_the_table_is_measured_and_names_its_test():
-    """Each is measured for each engine, names files that are there, and scenarios that are played above."""
+    """Each line is measured for each engine, and names existing files and scenarios that are played above."""
     played, named = set(scenarios()), set()
     for row in parity():
         assert len(row) == 5 and all(cell.strip() for cell in row), row

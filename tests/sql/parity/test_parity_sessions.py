@@ -1,4 +1,4 @@
-"""Two sessions step by step, on InnoDB and on the engine: who waits, who goes on, with what result."""
+"""Two sessions step by step, on InnoDB and on the engine: which session waits, which goes on, and with what result."""
 
 import time
 
@@ -141,7 +141,7 @@ SCENARIOS = {
         ('a?',),
         ('a', 'commit'),
     ],
-    'insert ignore of rows that are there, in opposite order': [
+    'insert ignore of existing rows, in opposite order': [
         ('a', 'begin'),
         ('b', 'begin'),
         ('a', 'insert ignore into t values(1,0,0)'),
@@ -153,7 +153,7 @@ SCENARIOS = {
         ('a', 'rollback'),
         ('b', 'rollback'),
     ],
-    'insert ignore of unique values that are there, in opposite order': [
+    'insert ignore of existing unique values, in opposite order': [
         ('a', 'begin'),
         ('b', 'begin'),
         ('a', 'insert ignore into t values(61,0,100)'),
@@ -630,7 +630,7 @@ class Session(Patient):
 
 
 def play(server, database, engine, steps, patience=0.5):
-    """What the sessions see; who has no answer after `patience` seconds waits."""
+    """What the sessions see; a session without an answer after `patience` seconds `waits`."""
     control = server.connect(database=database).cursor()
     for statement in SETUP:
         control.execute(statement.replace("@E", engine))
@@ -667,7 +667,7 @@ def test_two_sessions_meet_as_in_innodb(server, db, engine, name):
 
 
 def test_a_gap_ends_where_the_condition_ends(server, db):
-    """InnoDB locks up to the next row that is there; here the condition alone is locked, and others insert beside it."""
+    """InnoDB locks up to the next existing row; here only the range of the condition is locked, and others insert beside it."""
     steps = [
         ('a', 'begin'),
         ('a', 'select * from t where id=10 for update'),

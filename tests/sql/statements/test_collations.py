@@ -1,7 +1,7 @@
 """Each collation that the server has, on random texts of odd bytes: an index of the engine has InnoDB's order, which is made by the
 server's own comparison, and finds what is equal and what is in a range.
 
-TERRACE_SEED: others. TERRACE_TEXTS: so many for each character set (default 150).
+TERRACE_SEED: other texts. TERRACE_TEXTS: the number of texts for each character set (default 150).
 """
 
 import os
@@ -14,7 +14,7 @@ TEXTS = int(os.environ.get("TERRACE_TEXTS", "150"))
 CHARSETS = ["armscii8", "ascii", "big5", "cp1250", "cp1251", "cp1256", "cp1257", "cp850", "cp852", "cp866", "cp932", "dec8", "eucjpms", "euckr",
             "gb2312", "gbk", "geostd8", "greek", "hebrew", "hp8", "keybcs2", "koi8r", "koi8u", "latin1", "latin2", "latin5", "latin7", "macce",
             "macroman", "sjis", "swe7", "tis620", "ucs2", "ujis", "utf16", "utf16le", "utf32", "utf8mb3", "utf8mb4"]
-# A table has so many columns to compare.
+# Columns to compare in a table.
 COLUMNS = 24
 
 # What contracts, expands, is ignored, reorders, or has weights on some levels only, in one language or another.

@@ -1,5 +1,5 @@
-"""AUTO_INCREMENT counters: what is generated and what the counter shows are InnoDB's, with increments and offsets, for each kind of
-column, and to the end of what there is."""
+"""AUTO_INCREMENT counters: generated values and the counter shown are InnoDB's, with increments and offsets, for each column type, and up to
+the end of its range."""
 
 import itertools
 import threading
@@ -121,7 +121,7 @@ def test_a_statement_that_is_logged_by_its_text_has_its_values_one_behind_the_ot
 
 
 def test_who_waits_for_a_counter_and_a_row_in_a_circle_is_told(engine):
-    """A statement that keeps the counter waits for a row of who waits for the counter."""
+    """A statement that holds the counter waits for a row lock of a transaction that waits for the counter."""
     server = private(["--log-bin", "--binlog-format=STATEMENT", "--server-id=1"])
     try:
         one, other = server.connect(), server.connect()

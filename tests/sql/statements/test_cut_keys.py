@@ -32,7 +32,7 @@ SHAPES = {
 
 
 def value(rng, kind):
-    """Most agree for as long as a key may be, some to their ends but for the last; some are short, some the same but for the case."""
+    """Most values agree over the longest possible key, some in all but their last byte; some are short, some differ only in case."""
     if kind == "zeros":
         return rng.choice([b"\0" * 1800, b"\0" * 1799 + b"\1", b"", b"\0a"]) + bytes(rng.choices(b"\0\1ab", k=rng.randrange(4)))
     if kind == "short":
@@ -125,7 +125,7 @@ def test_reads_give_what_innodb_gives(fresh, shape):
     for round in range(int(os.environ.get("ROUNDS", 12))):
         for condition in RANGES:
             args = [pair.some() for _ in range(condition.count("%s"))]
-            # Of a virtual column that is sorted though it is constant the server shows neither engine's.
+            # For a sort by a virtual column that is constant, the server shows neither engine's.
             constant = condition == "s = %s" or len(set(args)) == 1
             forms = FORMS[-2:] if shape == "virtual" and constant else FORMS
             for form in pair.rng.sample(forms, 2):

@@ -93,7 +93,7 @@ def test_a_duplicate_in_another_partition_is_named(db, engine, run):
 
 
 def test_a_small_table_is_as_large_after_a_restart(own_server, engine, run):
-    """The count of rows was lost but for what it was when a page last split, so small tables seemed empty."""
+    """Only the row count at the last page split survived, so small tables seemed empty."""
     connection = own_server.connect()
     run(connection, "CREATE DATABASE d")
     run(connection, "USE d")
@@ -115,7 +115,7 @@ def test_a_merge_of_indexes_compares_a_prefix_with_the_whole_column(db, engine, 
 
 
 def test_rows_handed_over_stay_when_deleted_ones_are_passed(db, engine, run):
-    """Behind a batch's row in mid-leaf the cursor passed its own deleted entries into the next copy, over the row's bytes."""
+    """After a batch that ended in the middle of a leaf, the cursor copied its own deleted entries into the next batch, over the row's bytes."""
     run(db, f"CREATE TABLE t (a INT NOT NULL, b INT, KEY k (b, a DESC)) ENGINE={engine}")
     run(db, "BEGIN")
     run(db, "INSERT INTO t (a) SELECT seq FROM seq_1_to_3000")
@@ -128,7 +128,7 @@ def test_rows_handed_over_stay_when_deleted_ones_are_passed(db, engine, run):
 @pytest.mark.parametrize("isolation", ["READ COMMITTED", "REPEATABLE READ"])
 @pytest.mark.parametrize("statement", ["REPLACE INTO t VALUES (1, 5, 7)", "INSERT INTO t VALUES (1, 5, 7) ON DUPLICATE KEY UPDATE v = v + 1", "REPLACE INTO t VALUES (2, 5, 7)"])
 def test_a_duplicate_that_is_to_be_replaced_is_there_until_it_is(server, db, engine, run, isolation, statement):
-    """It was not locked when it was found: who deleted it then made the statement fail (1032)."""
+    """The duplicate was not locked when it was found: if another transaction then deleted it, the statement failed (1032)."""
     run(db, f"CREATE TABLE t (id INT PRIMARY KEY, v INT, u INT UNIQUE) ENGINE={engine}")
     until, found, done = time.monotonic() + 3, [], []
 
@@ -150,7 +150,7 @@ def test_a_duplicate_that_is_to_be_replaced_is_there_until_it_is(server, db, eng
 
 
 def test_virtual_columns_of_an_index_are_there_where_partitions_are_merged(db, engine, run):
-    """A partition's rows are merged outside of the server's own record, where nobody had computed them: NULL, or the row's before."""
+    """Partitions' rows are merged outside of the server's own record, where virtual columns were not computed: they were NULL, or the previous row's."""
     columns = "c1 VARBINARY(12), c2 INT UNSIGNED DEFAULT 1, c3 BIGINT, c4 BIGINT AS (c3 % 7) VIRTUAL"
     run(db, f"CREATE TABLE t ({columns}, PRIMARY KEY (c1(2), c2), KEY k (c4 DESC)) ENGINE={engine} PARTITION BY HASH (c2) PARTITIONS 3")
     run(db, "INSERT INTO t (c1, c2, c3) VALUES ('', 96, 18), ('abc', 97, 19), ('b', 98, NULL), ('c', 99, 20)")

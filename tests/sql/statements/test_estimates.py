@@ -77,7 +77,7 @@ def test_estimates_are_near_when_the_statement_has_ended_though_purge_waits(both
     statements, conditions = CASES[name]
     for engine in ENGINES:
         filled(run, db, engine.lower(), engine)
-    # TRUNCATE waits for whoever has used the table.
+    # TRUNCATE waits for transactions that have used the table.
     other = hold(both, run, *([] if "TRUNCATE" in statements[0] else ["innodb", "terrace"]))
     for engine in ENGINES:
         for statement in statements:

@@ -1,4 +1,4 @@
-"""docs/from-innodb.md names every setting, counter and table of InnoDB that the server has, and of Terrace's only those that there are."""
+"""docs/from-innodb.md names every setting, counter and table of InnoDB that the server has, and only existing ones of Terrace."""
 
 import os
 import re

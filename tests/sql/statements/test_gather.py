@@ -27,7 +27,7 @@ STATEMENTS = [
     "UPDATE t SET u = u + 100000 WHERE id BETWEEN 300 AND 600",
     "UPDATE t SET k = k + 1, u = -u WHERE id BETWEEN 500 AND 700",
     "UPDATE t SET u = 7 WHERE id BETWEEN 800 AND 1000",  # a duplicate
-    "UPDATE t SET k = k + 3, u = IF(id = 1100, 100300 + 1, u) WHERE id BETWEEN 1000 AND 1200",  # a duplicate in mid-statement
+    "UPDATE t SET k = k + 3, u = IF(id = 1100, 100300 + 1, u) WHERE id BETWEEN 1000 AND 1200",  # a duplicate in the middle of the statement
     "UPDATE IGNORE t SET u = 7, k = k + 1 WHERE id BETWEEN 800 AND 1000",
     "UPDATE t SET c = UPPER(c) WHERE id < 400",  # equal keys, other bytes
     "UPDATE t SET t = REPEAT('z', 20000) WHERE id BETWEEN 1300 AND 1340",
@@ -38,8 +38,8 @@ STATEMENTS = [
     "UPDATE t SET k = k + (SELECT MAX(k) FROM t x) WHERE id BETWEEN 200 AND 300",
     "UPDATE t SET k = counted(id) WHERE id BETWEEN 310 AND 330",
     "UPDATE t SET k = 18446744073709551615 WHERE id BETWEEN 1400 AND 1500",  # out of range
-    "UPDATE t SET k = IF(id = 1490, 'word', 4) WHERE id BETWEEN 1400 AND 1500",  # fails in mid-statement
-    "UPDATE checked SET k = k - 1500",  # CHECK fails in mid-statement
+    "UPDATE t SET k = IF(id = 1490, 'word', 4) WHERE id BETWEEN 1400 AND 1500",  # fails in the middle of the statement
+    "UPDATE checked SET k = k - 1500",  # CHECK fails in the middle of the statement
     "UPDATE checked SET k = k + 1",
     "UPDATE parted SET k = k + 1 WHERE id < 2000",
     "DELETE FROM parted WHERE id BETWEEN 500 AND 900",
@@ -61,7 +61,7 @@ STATEMENTS = [
     "DELETE FROM t WHERE k IN (SELECT k FROM checked) AND id BETWEEN 1850 AND 1900",
     "DELETE x FROM t x JOIN other ON x.id = other.n + 1900",
     "UPDATE t x JOIN other ON x.id = other.n + 1950 SET x.k = 1",
-    "DELETE FROM t WHERE id > 2400 AND IF(id = 2450, (SELECT 1 UNION SELECT 2), 1)",  # fails in mid-statement
+    "DELETE FROM t WHERE id > 2400 AND IF(id = 2450, (SELECT 1 UNION SELECT 2), 1)",  # fails in the middle of the statement
     "DELETE FROM t WHERE id >= 2400",
     "DELETE FROM t",
 ]

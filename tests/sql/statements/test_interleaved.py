@@ -38,8 +38,8 @@ SCENARIOS = {
     "the victim is who has changed nothing, whoever closes the circle": [
         *WEIGHTS, ("b", "UPDATE b SET v = 9 WHERE id = 400"), ("a", "UPDATE t SET v = 9 WHERE id = 2"), ("b?",), ("b", "COMMIT"), ("a", "COMMIT"),
         ("a", "SELECT * FROM t")],
-    # A tree in which gaps and rows are locked counted twice: who had changed more was the victim (main.delete_innodb).
-    "the victim is not who has changed more in fewer trees": [
+        # A tree with locked gaps and locked rows counted twice, so the transaction with more changes was the victim (main.delete_innodb).
+    "the victim is not the transaction with more changes in fewer trees": [
         ("a", "CREATE TABLE c (id INT PRIMARY KEY, v INT) ENGINE=@E"), ("a", "CREATE TABLE d (id INT, v INT) ENGINE=@E"), ("a", "CREATE TABLE e (id INT PRIMARY KEY, v INT) ENGINE=@E"),
         ("a", "INSERT INTO c VALUES (1, 0), (2, 0)"), ("a", "INSERT INTO e VALUES (1, 0)"),
         ("a", "BEGIN"), ("b", "BEGIN"),
@@ -51,7 +51,7 @@ SCENARIOS = {
         ("a?",), ("b", "COMMIT"), ("a", "COMMIT"),
         ("a", "SELECT * FROM c"), ("a", "SELECT * FROM e"),
     ],
-    # Who skipped the row seemed to keep its place free.
+    # A transaction that had skipped the row seemed to lock its gap.
     "a job that another has skipped can be given back": [
         ("a", "CREATE TABLE j (id INT PRIMARY KEY, state INT, KEY (state)) ENGINE=@E"),
         ("a", "INSERT INTO j VALUES (1, 0), (2, 0), (3, 0), (4, 0)"),

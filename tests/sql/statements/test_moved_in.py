@@ -34,7 +34,7 @@ def test_what_was_encrypted_is_not_written_in_the_clear_unasked(encrypting, engi
             run(db, statement)
         assert "'ENCRYPTED'" in refused.value.args[1] or "IGNORE_BAD_TABLE_OPTIONS" in refused.value.args[1]
     assert run(db, "SELECT ENGINE FROM information_schema.TABLES WHERE TABLE_NAME = 't'") == [("InnoDB",)]
-    # Who wants the options of a definition ignored is told.
+    # IGNORE_BAD_TABLE_OPTIONS turns the error into a warning.
     run(db, "SET sql_mode = CONCAT(@@sql_mode, ',IGNORE_BAD_TABLE_OPTIONS')")
     run(db, f"ALTER TABLE t ENGINE={engine}")
     assert any("ENCRYPTED=YES" in row[2] for row in run(db, "SHOW WARNINGS"))

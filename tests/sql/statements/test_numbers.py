@@ -1,4 +1,4 @@
-"""A column with AUTO_INCREMENT is added: rows are numbered as they are built anew, beside readers, with InnoDB's numbers."""
+"""A column with AUTO_INCREMENT is added: the rebuild numbers the rows, beside readers, with InnoDB's numbers."""
 
 import itertools
 import threading
@@ -77,7 +77,7 @@ def test_too_few_numbers_or_a_duplicate_leave_the_table(db, engine):
     run(db, f"CREATE TABLE t (a INT PRIMARY KEY, b INT) ENGINE={engine}")
     run(db, "INSERT INTO t SELECT seq, seq % 150 FROM seq_1_to_200")
     before = run(db, "SHOW CREATE TABLE t"), run(db, "SELECT * FROM t")
-    if engine != "InnoDB":  # whose numbers begin anew below zero
+    if engine != "InnoDB":  # whose numbers restart below zero
         assert refused(db, "ALTER TABLE t ADD id TINYINT AUTO_INCREMENT UNIQUE, ALGORITHM=INPLACE")[0] == 1467
         assert refused(db, "ALTER TABLE t ADD id TINYINT UNSIGNED AUTO_INCREMENT UNIQUE, AUTO_INCREMENT = 57, ALGORITHM=INPLACE")[0] == 1467
     assert refused(db, "ALTER TABLE t ADD id INT AUTO_INCREMENT UNIQUE, ADD UNIQUE ub (b), ALGORITHM=INPLACE") == (1062, "Duplicate entry '1' for key 'ub'")
@@ -102,7 +102,7 @@ def test_readers_go_on_and_writers_wait(server, db, engine):
                 run(writer, "UPDATE t SET b = 'changed' WHERE a = 7")
             except pymysql.err.OperationalError as error:
                 assert error.args[0] == 1205
-                # Read while nobody can write: unless it has come to its end just now.
+                # Reads while no session can write, unless the ALTER has just ended.
                 rows = []
                 try:
                     rows = run(writer, "SELECT COUNT(*) FROM t")

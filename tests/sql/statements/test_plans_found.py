@@ -109,7 +109,7 @@ def test_merges_and_filters_give_what_a_scan_gives(keyed, name):
             for engine in ENGINES:
                 for index in ("", "FORCE INDEX (x, y, z)", "USE INDEX ()"):
                     answers.append(sorted(x for x, in run(keyed, f"SELECT x FROM found_{engine}.`{name}` {index} WHERE {where}")))
-            # A position stands once: one that is there twice, or not where it is looked for, shows here.
+            # Each position occurs once: a duplicate, or one that is not found again, shows here.
             assert answers.count(answers[3]) == 6 and answers[3], what
     run(keyed, "SET optimizer_switch = DEFAULT")
 
@@ -193,7 +193,7 @@ def test_nulls_of_a_unique_index_are_many_rows_of_one_value(server):
 
 
 def test_a_condition_that_rejects_entries_costs_no_more_than_innodbs(orders):
-    """Of each entry all was decoded, with the primary key that nobody asked for."""
+    """Each entry was decoded whole, with its primary key, which the condition does not read."""
     takes_about_as_much(orders, "SELECT COUNT(cm) FROM n FORCE INDEX (st) WHERE clerk >= 0 AND st = 'nothing'", "Using index condition", 1.6)
 
 

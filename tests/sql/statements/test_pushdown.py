@@ -320,7 +320,7 @@ def test_locked_rows_are_left_out_of_merges_and_multi_range_reads(db, server, en
 
 
 def test_a_merge_reads_many_ranges_of_each_of_its_indexes(db, engine):
-    """Of a partitioned table: there the server reads each index of the merge by multi-range reads, one after the other."""
+    """In a partitioned table the server reads each index of the merge with multi-range reads, one after the other."""
     for name, other in ("t", engine), ("m", "MyISAM"):
         run(db, f"CREATE TABLE {name} (id INT PRIMARY KEY, a INT, b INT, c VARCHAR(20), KEY ab (a, b), KEY cb (c, b)) ENGINE={other} PARTITION BY HASH (id) PARTITIONS 3")
         run(db, f"INSERT INTO {name} SELECT seq, seq * 7 % 20, seq * 13 % 31, CONCAT('c', seq % 17) FROM seq_1_to_3000")

@@ -64,7 +64,7 @@ def test_flush_for_export_is_refused(db, engine, run):
 
 
 def test_a_prepared_transaction_of_temporary_tables_alone_ends_with_the_server(engine, run):
-    """It was found again after a kill, and nobody could end it but by name."""
+    """It was found again after a kill, and could only be ended by name."""
     server = private(["--terrace-memory=16777216"])
     try:
         one, other = server.connect(), server.connect()
@@ -154,7 +154,7 @@ def test_an_index_directory_is_refused(db, run, engine):
 
 @pytest.mark.parametrize("how", ["make", "make again", "empty", "make of rows", "rename"])
 def test_who_sees_an_older_state_is_told_of_a_table_made_since(db, server, run, engine, how):
-    """A table made anew, or emptied, was empty in a view that is older; one made of rows had rows from after it."""
+    """In an older view, a recreated or truncated table was empty; a table created from a SELECT had rows from after the view."""
     asked = []
     for name in ("InnoDB", engine):
         made = f"CREATE TABLE t (id INT PRIMARY KEY, a INT, KEY (a)) ENGINE={name}"
@@ -252,7 +252,7 @@ def test_a_duplicate_stays_as_long_as_the_transaction_that_met_it(run, engine, l
                 run(second, other)
                 assert run(db, "SELECT COUNT(*) FROM t WHERE u = 30") == [(0,)]
                 run(db, "DROP TABLE t")
-        # Who waits for a duplicate that goes writes its row.
+        # A transaction that waits for a duplicate writes its row when the duplicate goes.
         run(db, f"CREATE TABLE t (id INT PRIMARY KEY, u INT, UNIQUE (u)) ENGINE={engine}")
         run(second, "SET SESSION innodb_lock_wait_timeout = 9")
         for write in ("INSERT INTO t VALUES (4, 30)", "INSERT INTO t VALUES (3, 9)"):
@@ -308,7 +308,7 @@ def test_cardinality_is_not_doubled_where_the_optimizer_is_told_so(db, engine, r
 
 
 def test_a_table_is_opened_after_partitions_that_could_not_be_added(db, engine, server, run):
-    """The server left the new partition's options, which had been freed, in the definition that all share: who opened the table next fell."""
+    """The server left the new partition's freed options in the shared definition: the next session that opened the table crashed."""
     other = server.connect(database=run(db, "SELECT DATABASE()")[0][0])
     run(db, "SET lock_wait_timeout = 0")
     for option in ("", "OBJECT_IOPS='5'" if engine == "Terrace" else ""):
@@ -362,7 +362,7 @@ def test_a_counter_whose_increment_leaps_past_the_end_is_out_of_range(db, engine
 
 @pytest.mark.parametrize("first", ["the light one", "the heavy one"])
 def test_who_changed_a_table_without_transactions_is_no_victim(server, db, engine, run, first):
-    """Of two that wait for each other the one with less to lose gives way, and what MyISAM has can't be taken back."""
+    """In a deadlock of two transactions the one with fewer changes is the victim, but changes of MyISAM tables can't be rolled back."""
     for table in "abc":
         run(db, f"CREATE TABLE {table} (id INT PRIMARY KEY) ENGINE={engine}")
         run(db, f"INSERT INTO {table} VALUES (1)")

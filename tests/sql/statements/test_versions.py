@@ -201,7 +201,7 @@ def test_two_that_write_at_a_time_keep_their_order(server, db, run, engine):
 
 
 def test_a_transaction_that_wrote_versions_ends(db, run, engine):
-    """InnoDB, which has the registry, joins at the commit; the session was left in a transaction that nobody began."""
+    """InnoDB, which has the registry, joins at the commit; the session was left in a transaction that it had not begun."""
     run(db, versioned(engine, "id INT PRIMARY KEY, a INT"))
     run(db, "BEGIN")
     run(db, "INSERT INTO t VALUES (1, 1)")

@@ -1,5 +1,5 @@
-"""Rows too large for a leaf: who asks for no column of theirs, or for others than the large one, doesn't fetch the large one; of rows
-that are large without a large column, who asks for some at their start fetches the start.
+"""Rows too large for a leaf: a query that reads no column, or not the large one, doesn't fetch the large one; if a row is large without a large
+column, a query of columns at its start fetches only the start.
 Answers are compared with InnoDB's, or with those of a read of all columns."""
 
 import re

@@ -86,8 +86,8 @@ LOCK_TABLE_FULL = 1206
 
 
 def test_statements_that_lock_many_rows_stay_within_the_setting(engine, run):
-    """328,000 rows at 32 MiB. Each lock by itself, they took 80 MiB beside it: neighbours are one lock now, others are in
-    compact sets, and gaps that lie apart are as many as an eighth of the memory holds."""
+    """328,000 rows at 32 MiB. As single locks they took 80 MiB beside it: now neighbours are one lock, others are in compact
+    sets, and separate gaps are limited to an eighth of the memory."""
     if engine == "InnoDB":
         pytest.skip("Terrace's own")
     mib, rows = 32, 328_000
@@ -124,7 +124,7 @@ def test_statements_that_lock_many_rows_stay_within_the_setting(engine, run):
             phases["gaps"] = watch.next()
             assert status(connection, run, "row_locks") == "0"
             assert run(connection, "SELECT COUNT(*), SUM(pad = 'changed') FROM t") == [(rows, 0)]
-            # By the other index the rows lie apart.
+            # In the order of the other index the rows are scattered.
             run(connection, "BEGIN")
             run(connection, "SELECT id FROM t FORCE INDEX (k) WHERE k >= 0 AND pad = 'none' FOR UPDATE")
             assert int(status(connection, run, "row_locks")) >= rows

@@ -68,7 +68,7 @@ class Store:
             os.rename(f"{self.path}.away", self.path)
 
     def slow_down(self, one_in, seconds):
-        """From now on S3 refuses one in so many requests, to be repeated after so many seconds."""
+        """From now on S3 refuses one in `one_in` requests, to be retried after `seconds` seconds."""
         (self.path / "new").write_text(f"{one_in} {seconds}")
         os.rename(self.path / "new", self.path / "slow-down")
 
@@ -565,7 +565,7 @@ def test_an_insert_that_takes_a_number_says_that_the_store_is_away(tmp_path, eng
         code, text = refused(connection, run, "INSERT INTO numbered (pad) VALUES ('new')")
         assert code == 1297 and "object store" in text, (code, text)
         assert (code, text.split("(")[0].split(":")[-1]) == (1297, refused(connection, run, "SELECT SUM(id) FROM numbered")[1].split("(")[0].split(":")[-1])
-        # The server gives an engine's text two hundred bytes. Of a word that has no end there as much is said as there is room for.
+        # The server limits an engine's text to two hundred bytes. A longer word is cut to the room left.
         said = text[text.index("'") + 1:text.rindex("'")]
         assert said.endswith("…") and 196 <= len(said.encode()) <= 200 and "/ô" in said, said
         for statement in ("INSERT INTO numbered (pad) SELECT 'new' FROM seq_1_to_3", "INSERT IGNORE INTO numbered (pad) VALUES ('new')", "REPLACE INTO numbered (pad) VALUES ('new')"):
@@ -593,7 +593,7 @@ def test_reads_that_fail_for_the_store_are_trouble_that_is_told_of(cold_server, 
         trouble = status(connection, run, "object_store_trouble")
         if trouble.startswith("reads fail: "):
             break
-        # Who sinks has looked at the store just then, as it does now and then, and is told of first.
+        # A sinker has probed the store just then, as it does now and then, and its trouble is reported first.
         assert "(epoch)" in trouble, trouble
         store.live()
         wait_for(lambda: troubled() == "0" and len(lines("the object store is unavailable")) == len(lines("works again")))

@@ -117,9 +117,9 @@ def test_only_who_may_see_processes_sees_requests(server, engine, run):
     connection = server.connect()
     assert run(connection, "SELECT COUNT(*) FROM information_schema.TERRACE_IO WHERE TIER = 'volume'") == [(12,)]
     assert run(connection, "SELECT COUNT(*) FROM information_schema.TERRACE_IO WHERE TIER <> 'volume'") == [(0,)], "no such tiers here"
-    run(connection, "CREATE USER nobody@'127.0.0.1'")
+    run(connection, "CREATE USER unprivileged@'127.0.0.1'")
     try:
-        other = pymysql.connect(host="127.0.0.1", port=server.port, user="nobody")
+        other = pymysql.connect(host="127.0.0.1", port=server.port, user="unprivileged")
         assert run(other, "SELECT * FROM information_schema.TERRACE_IO") == []
     finally:
-        run(connection, "DROP USER nobody@'127.0.0.1'")
+        run(connection, "DROP USER unprivileged@'127.0.0.1'")

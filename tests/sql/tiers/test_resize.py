@@ -262,7 +262,7 @@ def test_pages_in_use_are_waited_for_and_kill_ends_the_wait(sized, run):
     wait_until(lambda: outcome or "memory from 64M to 12M" in run(connection, "SHOW ENGINE TERRACE STATUS")[0][2])
     time.sleep(1)
     assert not outcome, outcome
-    # It is seen, and keeps nobody from other variables or from work.
+    # The resize is visible, and blocks neither other variables nor other work.
     assert "memory from 64M to 12M" in run(connection, "SHOW ENGINE TERRACE STATUS")[0][2]
     assert run(connection, "SELECT COUNT(*) FROM t") == [(ROWS,)]
     with pytest.raises(Exception) as busy:

@@ -55,7 +55,7 @@ def test_options_are_kept_shown_and_changed_online(ruled, run, engine):
     ruled.kill9()
     ruled.start()
     connection = ruled.connect(database="d")
-    # Before anybody has opened the table.
+    # Before any session has opened the table.
     assert rules(connection, run, "t") == said
     run(connection, "ALTER TABLE t PLACEMENT=DEFAULT FLASH_MIN=0 FLASH_MAX=8388608, ALGORITHM=INSTANT, LOCK=NONE")
     now = {"PRIMARY": ("DEFAULT", 0, 8 * MIB, 500, 0), "a": ("NONE", 0, 8 * MIB, 500, 0), "b": ("DEFAULT", 0, 8 * MIB, 500, 0)}
@@ -309,7 +309,7 @@ def points(connection, run, table, ids):
 
 
 def holds(connection, run, table, tier, option, limit_of=lambda pages: pages):
-    """A limit of so many pages a second holds for reads of that tier, is counted, and ends at once when it is lifted."""
+    """A limit in pages a second holds for reads of that tier, is counted, and ends at once when it is lifted."""
     passes = itertools.count()
 
     def seconds():
@@ -437,7 +437,7 @@ def test_a_table_has_no_more_of_flash_than_its_cap(ruled, run):
     wait_until(lambda: read(256)[0] > 240 and read(256)[1] > 400)
     capped, free = read(256)
     assert 240 < capped <= 256 and free > 400, (capped, free)
-    # What is known by fingerprint says the same, but for a page or two that look alike.
+    # Counts by fingerprint say the same, except for a page or two with equal fingerprints.
     assert placed(connection, run, "capped")[0] <= 256 + 5
     run(connection, f"ALTER TABLE capped FLASH_MAX={8 * MIB}, ALGORITHM=INSTANT")
     wait_until(lambda: read(512)[0] > 450)

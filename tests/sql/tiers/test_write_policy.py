@@ -35,7 +35,7 @@ def test_a_table_and_the_instance_say_what_a_flush_does_to_flash(flashed, run, e
         return totals
 
     def work(table):
-        """Pages come to flash, and those that are there are changed and flushed. How many by each policy."""
+        """Brings pages to flash, changes pages that flash has, and flushes them. Returns how many of each by the policy."""
         works[table] += 1
         before = seen(table)
         for n in range(6):

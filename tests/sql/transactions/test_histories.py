@@ -20,7 +20,7 @@ SEED = int(os.environ.get("TERRACE_SEED", "1"))
 @pytest.mark.parametrize("judged", ["InnoDB", "ours"])
 def test_a_level_forbids_its_anomalies(server, db, engine, level, judged):
     one = engine if judged == "ours" else "InnoDB"
-    # On a busy machine little is done in so few seconds: then it takes longer.
+    # On a busy machine little is done in a few seconds: then the test takes longer.
     for longer in (1, 5, 25):
         transactions, last = record(lambda: server.connect(database=db.name), one, level, longer * SECONDS, SEED)
         committed = sum(t.committed is True for t in transactions)
@@ -80,7 +80,7 @@ def test_the_checker_names_each_anomaly(name):
     assert found[name], found
 
 
-# Of a transaction whose COMMIT got no answer before a crash.
+# Histories with a transaction whose COMMIT got no answer before a crash.
 UNDONE = {
     "G1a": (history((1, None, [(1, 11)]), (2, True, [(1, [11])])), {1: ()}),
     "lost": (history((1, None, [(1, 11), (2, 12)])), {1: (11,), 2: ()}),
@@ -108,7 +108,7 @@ def test_a_fault_planted_in_a_recorded_history_is_found(server, db, engine):
     # A read that missed the last value it saw; a committed value that vanished; a value of a rolled-back transaction that was seen.
     planted = copy.deepcopy(transactions)
     writers = {(s.key, s.value): t for t in transactions if t.committed for s in t.steps if isinstance(s, Append)}
-    # Of a value that was there before the reader began: else it may have come before its writer.
+    # Only reads of a value that was committed before the reader began: otherwise the reader may precede its writer.
     stale = ((t, at) for t, at in readers if writers[t.steps[at].key, t.steps[at].values[0]].answered < t.began)
     t, at = next((planted[transactions.index(t)], at) for t, at in stale if not any(isinstance(s, Append) for s in t.steps))
     t.steps[at].values = ()

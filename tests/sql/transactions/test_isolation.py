@@ -45,7 +45,7 @@ READS = [
 
 @pytest.mark.parametrize("seed", range(4))
 def test_own_changes_of_rows_that_others_changed_since_are_seen_once_by_every_index(server, db, run, seed):
-    """As InnoDB: who changes a row that his view doesn't see as it is sees it as he left it, and once."""
+    """As in InnoDB: a transaction that changes a row newer than its view sees its own version of the row, and once."""
     dice, tables = random.Random(seed), {"InnoDB": "ti", "Terrace": "tt"}
     for engine, t in tables.items():
         run(db, f"CREATE TABLE {t} (id INT PRIMARY KEY, v INT, u INT, s INT, KEY kv (v), UNIQUE ku (u)) ENGINE={engine}")
@@ -135,7 +135,7 @@ def test_a_lock_wait_ends_with_1205(two, run):
 
 @pytest.mark.parametrize("locks", ["SELECT v FROM t WHERE id = 1 FOR UPDATE", "SELECT v FROM t WHERE id = 9 LOCK IN SHARE MODE", "SELECT v FROM t WHERE v > 5 FOR UPDATE"])
 def test_a_table_whose_rows_or_gaps_stay_locked_past_a_savepoint_is_not_emptied(two, run, locks):
-    """A rollback to a savepoint gives no lock of rows back, so nobody may have the table for himself afterwards."""
+    """A rollback to a savepoint releases no row locks, so no other session may lock the whole table afterwards."""
     a, b = two
     run(b, "CREATE TABLE other LIKE t")
     run(b, "SET SESSION lock_wait_timeout = 1")

@@ -15,7 +15,7 @@ ROWS_A_STATEMENT = 40
 # What is far is only in the store.
 MORE_OPTIONS = ["--terrace-without=clean-copies"]
 KILLED, TIMED_OUT, GONE = 1317, 1969, (1927, 2006, 2013)
-# A statement that has been under way for so many seconds waits; what it waits for takes a minute and more.
+# A statement that has been under way for this many seconds is waiting; what it waits for takes a minute and more.
 LONG = 1.2
 # A directory answers at once.
 S3_ALONE = pytest.mark.parametrize("store", ["s3"], indirect=True)
@@ -188,7 +188,7 @@ def test_a_statement_that_waits_for_a_page_from_the_store_is_killed_at_once(cold
     assert run(control, whole) == answer
 
 
-# Of those that wait for the store outside of a transaction all, and not some by chance.
+# All waits for the store outside of a transaction, not a random sample.
 ALL = os.environ.get("TERRACE_ALL_WAITS") == "1"
 
 

@@ -1,4 +1,4 @@
-"""A transaction ten times the memory: rolled back, and killed in mid-rollback."""
+"""A transaction ten times the memory: rolled back, and killed during its rollback."""
 
 import threading
 import time

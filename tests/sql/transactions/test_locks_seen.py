@@ -177,7 +177,7 @@ def test_the_last_deadlock_is_kept(db, two, run):
     wait_of(a, db)
     second = "UPDATE t SET v = 2 WHERE id = 1"
     closes = Asks(b, second)
-    # The one that has done less gives way.
+    # The transaction with fewer changes is the victim.
     assert (asks.answer(), closes.answer()) == (DEADLOCK, None)
     run(b, "ROLLBACK")
     members = seen(db, "LAST_DEADLOCK", order="MEMBER")
@@ -268,7 +268,7 @@ def test_the_view_in_the_docs_says_who_waits_for_whom(server, db, two, run):
         assert first["sql_kill_blocking_connection"] == f"KILL {a.thread_id()}" and 0 <= first["wait_age_secs"] < 100
         roots = run(db, in_docs("SELECT blocking_pid, blocking_trx_id"))
         assert [(row[0], row[4]) for row in roots] == [(a.thread_id(), 1)]
-        # The columns of the server's own view for InnoDB are there, but for two.
+        # It has the columns of the server's own view for InnoDB, except two.
         named = lambda view: {row[0] for row in run(db, f"SHOW COLUMNS FROM sys.{view}")}
         assert named("innodb_lock_waits") - named("terrace_lock_waits") == {"blocking_lock_id", "blocking_lock_mode"}
         run(db, first["sql_kill_blocking_connection"])

@@ -164,7 +164,7 @@ def test_a_circle_of_waits_is_found_among_many_locks(sessions, run):
     threads = [threading.Thread(target=lock, args=one) for one in (("a", a, 30), ("b", b, 47_777))]
     [thread.start() for thread in threads]
     [thread.join(100) for thread in threads]
-    # The one that has locked less gives way.
+    # The transaction with fewer locks is the victim.
     assert outcome == {"a": ((30,),) and [(30,)], "b": DEADLOCK}
     run(a, "ROLLBACK")
 

@@ -130,7 +130,7 @@ def test_what_is_in_the_way_is_come_to_in_its_turn(pairs, run):
         run(b, "COMMIT")
         thread.join()
         assert seen == [(0 if n == 200 else n,) for n in range(50, 351) if n != 300]
-        # No row comes into what was read, and those that are there stay as they are.
+        # No row is inserted into the range that was read, and its rows are not changed.
         for change in ("INSERT INTO t VALUES (300, 1, '')", "UPDATE t SET v = 1 WHERE id = 349"):
             with pytest.raises(pymysql.err.OperationalError) as caught:
                 run(b, change)

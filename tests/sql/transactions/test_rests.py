@@ -19,7 +19,7 @@ def changes(db, times=300):
 
 @pytest.fixture
 def alone():
-    """A server whose history is nobody else's."""
+    """A server of its own, whose history has no other transactions."""
     server = private(["--terrace-memory=33554432"])
     db = server.connect()
     run(db, "CREATE DATABASE d")

@@ -171,7 +171,7 @@ def test_it_is_off_unless_asked_for(server, engine):
 
 SEEN, VIEW = ("a", "select count(*) from t"), ("a", "select v from t where id=5")
 
-# Others' transactions are still open: who waits, and for what.
+# Other transactions are still open: which session waits, and for what.
 MEETINGS = {
     "who waits for a change that is committed": [VIEW, ("b", "update t set v=11 where id=1"), ("a", "update t set v=v+1 where id=1"), ("b", "commit"), ("a?",), ("a", "select * from t")],
     "who waits for a change that is rolled back": [VIEW, ("b", "update t set v=11 where id=1"), ("a", "update t set v=v+1 where id=1"), ("b", "rollback"), ("a?",), ("a", "select * from t")],
@@ -183,8 +183,8 @@ MEETINGS = {
     "who waits without a view": [("b", "update t set v=11 where id=1"), ("a", "update t set v=v+1 where id=1"), ("b", "commit"), ("a?",), ("a", "select * from t"), ("a", "update t set v=v+1 where id=1")],
     "a view of after the lock": [("a", "select * from t where id=1 for update"), ("b", "update t set v=21 where id=2"), ("b", "commit"), VIEW, ("a", "update t set v=v+1 where id=2"), ("a", "update t set v=v+1 where id=1"), ("a", "commit"), SEEN],
     "a view of before": [("a", "commit"), ("a", "start transaction with consistent snapshot"), ("b", "update t set v=21 where id=2"), ("b", "commit"), ("a", "update t set v=v+1 where id=2"), SEEN],
-    "a change that somebody else has locked since": [VIEW, ("b", "update t set v=11 where id=1"), ("b", "commit"), ("b", "begin"), ("b", "select * from t where id=1 for update"), ("a", "update t set v=0 where id=1"), ("b", "commit"), ("a?",)],
-    "a deleted row that somebody else keeps": [VIEW, ("b", "delete from t where id=1"), ("b", "commit"), ("b", "begin"), ("b", "select * from t where id=1 for update"), ("a", "insert into t values (1,1,1)"), ("b", "commit"), ("a?",)],
+    "a change that another session has locked since": [VIEW, ("b", "update t set v=11 where id=1"), ("b", "commit"), ("b", "begin"), ("b", "select * from t where id=1 for update"), ("a", "update t set v=0 where id=1"), ("b", "commit"), ("a?",)],
+    "a deleted row that another session has locked": [VIEW, ("b", "delete from t where id=1"), ("b", "commit"), ("b", "begin"), ("b", "select * from t where id=1 for update"), ("a", "insert into t values (1,1,1)"), ("b", "commit"), ("a?",)],
     "skip locked": [VIEW, ("b", "update t set v=11 where id=1"), ("a", "select * from t for update skip locked"), ("b", "commit"), ("a", "select * from t for update skip locked"), SEEN],
     "nowait": [VIEW, ("b", "update t set v=11 where id=1"), ("a", "select * from t where id=1 for update nowait"), ("b", "commit"), ("a", "select * from t where id=1 for update nowait")],
     "locked one after the other": [VIEW, ("b", "update t set v=11 where id=3"), ("a", "select * from t for update"), ("b", "commit"), ("a?",), SEEN],
@@ -194,8 +194,8 @@ MEETINGS = {
     "semi-consistent, wanted as it becomes": [("b", "update t set v=11 where id=1"), ("a", "update t ignore index (u,v) set v=0 where u>0 and v=11"), ("b", "commit"), ("a?",), ("a", "select * from t")],
     "semi-consistent, deleted": [("b", "delete from t where id=1"), ("a", "update t ignore index (u,v) set v=0 where u>0 and v=10"), ("b", "rollback"), ("a?",), ("a", "select * from t")],
     "own changes": [VIEW, ("a", "update t set v=11 where id=1"), ("a", "update t set v=12 where id=1"), ("a", "delete from t where id=1"), ("a", "insert into t values (1,1,1)"), ("a", "select * from t for update"), ("a", "commit"), SEEN],
-    "on in mid-transaction": [("a", "set innodb_snapshot_isolation=0, terrace_snapshot_isolation=0"), ("a", "commit"), ("a", "begin"), VIEW, ("b", "update t set v=11 where id=1"), ("b", "commit"), ("a", "update t set v=v+1 where id=1"), ("a", "set innodb_snapshot_isolation=1, terrace_snapshot_isolation=1"), ("a", "update t set v=v+1 where id=1"), ("b", "update t set v=21 where id=2"), ("a", "update t set v=v+1 where id=2"), SEEN],
-    "off in mid-transaction": [VIEW, ("b", "update t set v=11 where id=1"), ("b", "commit"), ("a", "set innodb_snapshot_isolation=0, terrace_snapshot_isolation=0"), ("a", "update t set v=v+1 where id=1"), ("a", "commit"), SEEN],
+    "on during a transaction": [("a", "set innodb_snapshot_isolation=0, terrace_snapshot_isolation=0"), ("a", "commit"), ("a", "begin"), VIEW, ("b", "update t set v=11 where id=1"), ("b", "commit"), ("a", "update t set v=v+1 where id=1"), ("a", "set innodb_snapshot_isolation=1, terrace_snapshot_isolation=1"), ("a", "update t set v=v+1 where id=1"), ("b", "update t set v=21 where id=2"), ("a", "update t set v=v+1 where id=2"), SEEN],
+    "off during a transaction": [VIEW, ("b", "update t set v=11 where id=1"), ("b", "commit"), ("a", "set innodb_snapshot_isolation=0, terrace_snapshot_isolation=0"), ("a", "update t set v=v+1 where id=1"), ("a", "commit"), SEEN],
     "all of the transaction goes": [("a", "insert into t values (8,80,800)"), ("a", "savepoint s"), VIEW, ("a", "update t set v=0 where id=4"), ("b", "update t set v=11 where id=1"), ("b", "commit"), ("a", "update t set v=0 where id=1"), ("a", "rollback to s"), ("a", "commit"), ("a", "select * from t")],
     "a statement alone": [("a", "commit"), ("a", "set autocommit=1"), ("b", "update t set v=11 where id=1"), ("a", "update t set v=v+1 where id=1"), ("b", "commit"), ("a?",), ("a", "select * from t")],
     "without begin": [("a", "commit"), ("a", "set autocommit=0"), VIEW, ("b", "update t set v=11 where id=1"), ("b", "commit"), ("a", "update t set v=v+1 where id=1"), ("a", "update t set v=v+1 where id=1"), ("a", "commit"), SEEN],

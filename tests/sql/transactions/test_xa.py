@@ -8,7 +8,7 @@ COM_RESET_CONNECTION = 0x1F
 
 
 def reset(connection):
-    """As a pool does it before somebody else gets the connection."""
+    """As a pool does it before it hands the connection to another client."""
     connection._execute_command(COM_RESET_CONNECTION, b"")
     connection._read_ok_packet()
 
