@@ -142,7 +142,7 @@ class TerraceFileSystem(AbstractFileSystem):
         return data
 
     def cat(self, path: Any, recursive: bool = False, on_error: str = "raise", **options: Any) -> Any:
-        """Of a list or a pattern: a batch, fetched at the store's full parallelism."""
+        """Reads a list or a pattern as one batch, at the store's full parallelism."""
         paths = self.expand_path(path, recursive=recursive) if recursive or not isinstance(path, list) else self._strip_protocol(path)
         if not isinstance(path, list) and len(paths) == 1 and paths[0] == self._strip_protocol(path):
             return self.cat_file(paths[0], **options)
