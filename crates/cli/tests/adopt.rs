@@ -49,7 +49,7 @@ fn adopt(instance: &Instance, more: &[&str]) -> (i32, String) {
 }
 
 #[test]
-fn a_volume_that_was_put_back_adopts_its_store_and_the_other_is_named_as_the_stranger() {
+fn a_restored_volume_adopts_its_store_and_the_other_copy_is_then_the_foreign_one() {
     let instance = put_back("adopt");
     let before = files(&instance.root);
     let (code, said) = adopt(&instance, &[]);
@@ -113,7 +113,7 @@ fn lost_objects_are_named_and_the_store_is_adopted_without_them_only_by_force() 
 }
 
 #[test]
-fn an_owner_has_nothing_to_adopt_and_a_store_must_be_named() {
+fn adoption_by_the_owner_changes_nothing_and_fails_without_a_store() {
     let mut instance = Instance::new("adopt-own", true);
     let before = files(&instance.root);
     let (code, said) = adopt(&instance, &["--yes"]);

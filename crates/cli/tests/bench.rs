@@ -39,7 +39,7 @@ fn files_below(path: &Path) -> usize {
 }
 
 #[test]
-fn it_measures_and_leaves_nothing_behind() {
+fn the_benchmark_measures_and_leaves_no_files() {
     let root = Root::new("clean");
     std::fs::create_dir(root.at("flash")).unwrap();
     let output = root.bench(&[]);
@@ -58,7 +58,7 @@ fn it_measures_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_place_that_is_not_empty_is_refused_and_left_alone() {
+fn a_directory_that_is_not_empty_is_refused_and_unchanged() {
     let root = Root::new("taken");
     for tier in ["volume", "flash", "objects"] {
         std::fs::create_dir_all(root.at(tier)).unwrap();
@@ -78,7 +78,7 @@ fn a_place_that_is_not_empty_is_refused_and_left_alone() {
 }
 
 #[test]
-fn a_trace_is_played_through_policies() {
+fn a_trace_is_replayed_through_each_policy() {
     let root = Root::new("cache");
     let trace = root.at("t.csv");
     let uses: String = (0..3000)

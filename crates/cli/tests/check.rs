@@ -28,7 +28,7 @@ fn a_sound_instance_has_no_fault_closed_or_crashed() {
 
 /// ALTER by copy and CREATE … SELECT fill a table that is dropped unless they complete: its allocations are not logged.
 #[test]
-fn pages_that_a_crash_kept_a_load_from_writing_are_room_and_no_damage() {
+fn pages_of_a_load_unwritten_at_a_crash_are_free_space_and_no_damage() {
     for logged in [true, false] {
         let instance = Instance::empty(if logged { "load-logged" } else { "load" });
         let engine = instance.open();
@@ -132,7 +132,7 @@ fn without_its_objects_an_instance_is_checked_in_part_and_that_is_no_fault() {
 }
 
 #[test]
-fn a_place_that_is_not_there_is_refused_and_not_made() {
+fn a_missing_directory_is_refused_and_not_created() {
     let mut instance = Instance::new("absent", true);
     instance.with_object = false;
     for option in ["--object", "--flash"] {
@@ -316,7 +316,7 @@ fn a_missing_and_a_running_instance_are_refused() {
 
 /// It said that a curve of the last run does not exist, and of one that runs only that it does.
 #[test]
-fn advise_says_why_it_can_say_nothing() {
+fn advise_explains_why_it_has_no_advice() {
     let instance = Instance::empty("advise");
     let engine = instance.open();
     let said = |out: std::process::Output| {

@@ -125,7 +125,7 @@ fn unfinished_and_prepared_transactions_and_delete_marks_are_no_faults() {
 
 /// Found by killing: purge gives a transaction's undo back page by page, and a crash may come between.
 #[test]
-fn a_purge_cut_amid_a_transactions_undo_is_no_fault() {
+fn a_purge_interrupted_within_a_transactions_undo_is_no_fault() {
     let instance = Instance::new("purged", true);
     let engine = instance.open();
     let core = engine.core();
@@ -155,12 +155,12 @@ fn a_purge_cut_amid_a_transactions_undo_is_no_fault() {
 
 /// Found by killing: a crash between the removal of a row and the freeing of its large value leaked the value.
 #[test]
-fn a_purge_cut_between_a_row_and_its_large_value_frees_it_when_it_comes_again() {
+fn a_purge_interrupted_between_a_row_and_its_large_value_frees_the_value_when_it_resumes() {
     a_purge_is_cut("cut", false);
 }
 
 #[test]
-fn it_frees_it_though_the_row_has_come_back_meanwhile() {
+fn a_resumed_purge_frees_a_large_value_though_its_row_was_inserted_again() {
     a_purge_is_cut("cut-and-back", true);
 }
 
@@ -192,7 +192,7 @@ fn a_purge_is_cut(name: &str, comes_back: bool) {
 }
 
 #[test]
-fn what_nothing_names_is_leaked_and_no_fault() {
+fn unreferenced_pages_are_leaked_and_no_fault() {
     let instance = Instance::new("leaked", true);
     let engine = instance.open();
     let storage = &engine.core().storage;
@@ -253,7 +253,7 @@ fn a_large_value_that_lost_a_page_is_a_fault_of_its_leaf() {
 }
 
 #[test]
-fn a_row_that_says_other_pages_than_its_large_value_has_is_a_fault() {
+fn a_row_that_names_other_pages_than_its_large_value_has_is_a_fault() {
     let instance = Instance::empty("runs");
     let engine = instance.open();
     let table = create(&engine);
@@ -277,7 +277,7 @@ fn a_row_that_says_other_pages_than_its_large_value_has_is_a_fault() {
 }
 
 #[test]
-fn a_part_of_a_row_that_lost_a_page_is_a_fault_of_its_leaf_and_so_are_parts_that_cannot_be_told() {
+fn an_off_page_part_that_lost_a_page_is_a_fault_of_its_leaf_and_so_are_undecodable_parts() {
     let instance = Instance::empty("part");
     let engine = instance.open();
     let table = create(&engine);

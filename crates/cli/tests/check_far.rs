@@ -93,7 +93,7 @@ fn check_after(instance: &Instance, answers: u64, quick: bool, delay: Duration) 
 }
 
 #[test]
-fn several_objects_are_read_at_a_time_and_trees_not_page_by_page() {
+fn a_check_reads_objects_in_parallel_and_trees_not_page_by_page() {
     let instance = instance("far");
     // On a busy machine a short request may end before the next thread has begun: then longer ones.
     let mut most = 0;
@@ -117,7 +117,7 @@ fn several_objects_are_read_at_a_time_and_trees_not_page_by_page() {
 }
 
 #[test]
-fn a_store_that_falls_silent_in_mid_check_is_given_up_and_said() {
+fn a_store_that_stops_answering_during_a_check_is_given_up_and_reported() {
     let instance = instance("silent");
     let (_, all) = check(&instance, u64::MAX, false);
     let all = all.reads.load(Ordering::SeqCst);

@@ -84,7 +84,7 @@ fn one(engine: &Arc<Engine>, table: &Arc<Table>, writer: u64, random: &dyn Rando
 
 /// The process that is killed. Does nothing unless the environment variable is set.
 #[test]
-fn the_one_that_is_killed() {
+fn writes_in_a_process_of_its_own_until_killed() {
     let Ok(root) = std::env::var(ROOT) else { return };
     let engine = open(root.as_ref());
     let table = engine.open_table("d/t").or_else(|_| Ok::<_, Error>(create(&engine))).unwrap();
@@ -120,7 +120,9 @@ fn a_killed_instance_is_found_sound() {
     let (mut unfinished, mut undo, mut objects, mut most, mut leaked) = (0, 0, 0, 0, 0);
     for run in 0..runs {
         let mut child = Command::new(std::env::current_exe().unwrap());
-        child.args(["--exact", "the_one_that_is_killed", "--nocapture"]).env(ROOT, &instance.root);
+        child
+            .args(["--exact", "writes_in_a_process_of_its_own_until_killed", "--nocapture"])
+            .env(ROOT, &instance.root);
         if run % 3 != 0 {
             child.env(HOLD, "1");
         }

@@ -79,7 +79,7 @@ fn has(head: &str, words: &[&str]) {
 }
 
 #[test]
-fn google_is_asked_on_conditions_and_as_the_service_account() {
+fn google_requests_are_conditional_and_signed_by_the_service_account() {
     const STORED: Act = Act::Answer("200 OK", "ETag: \"e1\"\r\nx-goog-generation: 1700\r\n", "");
     const ACTS: &[Act] = &[
         STORED,
@@ -116,7 +116,7 @@ fn google_is_asked_on_conditions_and_as_the_service_account() {
 }
 
 #[test]
-fn azure_is_asked_on_conditions_and_with_the_shared_key() {
+fn azure_requests_are_conditional_and_signed_with_the_shared_key() {
     const STORED: Act = Act::Answer("201 Created", "ETag: \"0x8D\"\r\n", "");
     macro_rules! batch {
         ($answer:literal) => {
@@ -179,7 +179,7 @@ fn refused(settings: &Settings) -> String {
 }
 
 #[test]
-fn what_is_wrong_with_a_clouds_settings_is_said_without_its_keys() {
+fn errors_in_a_clouds_settings_are_reported_without_its_keys() {
     let account = account();
     let elsewhere = |url| Settings { endpoint: Some("http://192.0.2.1:9".into()), ..Settings::new(url) };
     let google = [("GOOGLE_SERVICE_ACCOUNT_KEY", account.as_str())];

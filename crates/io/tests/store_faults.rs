@@ -138,7 +138,7 @@ fn a_concurrent_put_elsewhere_is_waited_out() {
 }
 
 #[test]
-fn a_server_error_is_tried_again_and_unknown_in_the_end() {
+fn a_server_error_is_retried_and_the_outcome_is_unknown_in_the_end() {
     const BROKEN: Act =
         Act::Answer("500 Internal Server Error", "", "<Error><Code>InternalError</Code></Error>");
     put(&stage(&[BROKEN, STORED])).unwrap();
@@ -162,7 +162,7 @@ fn retry_after_is_honoured_and_passed_on() {
 
 /// Somebody waits for the pages: more than a few attempts are made, each when the store has said.
 #[test]
-fn pages_that_the_store_has_put_off_are_asked_for_until_they_come() {
+fn page_misses_answered_with_slow_down_are_retried_until_they_succeed() {
     const LATER: Act =
         Act::Answer("503 Slow Down", "Retry-After: 0\r\n", "<Error><Code>SlowDown</Code></Error>");
     const PAGE: Act = Act::Answer(
@@ -199,7 +199,7 @@ fn retry_after_may_be_a_date_and_one_that_is_too_far_is_given_up() {
 }
 
 #[test]
-fn a_read_cut_off_or_unanswered_is_read_again() {
+fn a_truncated_or_unanswered_read_is_retried() {
     const PART: Act = Act::Answer(
         "206 Partial Content",
         "Content-Range: bytes 0-3/4\r\nETag: \"e\"\r\nLast-Modified: Mon, 01 Jan 2024 00:00:00 GMT\r\n",

@@ -82,7 +82,7 @@ fn a_local_directory_leaves_no_empty_folders_and_shows_no_staged_files() {
 /// A kill amid a put leaves `<key>#<number>`. Only what is said to be dead goes: another instance may have a place
 /// below this one, and this one's own puts go on.
 #[test]
-fn a_local_directory_removes_what_dead_puts_left_and_nothing_else() {
+fn a_local_directory_removes_temporary_files_of_dead_puts_and_nothing_else() {
     let scratch = Scratch::new("staged");
     let root = scratch.0.to_str().unwrap();
     let outer = open(&Settings::new(root)).unwrap();
@@ -108,7 +108,7 @@ fn a_local_directory_removes_what_dead_puts_left_and_nothing_else() {
 
 /// The epoch object is put under a lock: the holder knows that temporary files of other processes are stale.
 #[test]
-fn a_put_of_the_epoch_object_removes_what_dead_ones_left() {
+fn a_put_of_the_epoch_object_removes_temporary_files_of_dead_puts() {
     let scratch = Scratch::new("epochs");
     let store = open(&Settings::new(scratch.0.to_str().unwrap())).unwrap();
     let left = ["epoch#1", "epoch#27"].map(|name| scratch.0.join(name));
@@ -200,7 +200,7 @@ fn a_wrong_bucket_wrong_keys_and_nonsense_are_refused_by_name() {
 }
 
 #[test]
-fn a_dead_server_is_unavailable_and_said_so_in_time() {
+fn a_dead_server_is_reported_unavailable_in_time() {
     with_keys(SECRET, || {
         // Bound and closed again: no process listens there.
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();

@@ -21,7 +21,7 @@ fn the_simulated_store_keeps_the_contract() {
 }
 
 #[test]
-fn what_was_acknowledged_is_never_lost_whatever_else_happens() {
+fn acknowledged_puts_are_never_lost() {
     let (mut unknown, mut late) = (0, 0);
     for seed in 0..100 {
         let sim = SimWorld::new(seed);
@@ -55,7 +55,7 @@ fn what_was_acknowledged_is_never_lost_whatever_else_happens() {
 }
 
 #[test]
-fn a_replacement_that_lands_late_is_one_of_the_version_that_it_was_meant_for() {
+fn a_late_conditional_put_replaces_only_the_version_it_named() {
     let (mut landed, mut came_to_nothing) = (0, 0);
     for seed in 0..100 {
         let store = SimWorld::new(seed).store("objects");

@@ -98,7 +98,7 @@ fn put(store: &dyn ObjectStore, key: &str, body: &'static [u8]) -> Result<(), St
 }
 
 #[test]
-fn what_a_directory_acknowledged_survives_the_loss_of_power() {
+fn acknowledged_puts_to_a_directory_survive_power_loss() {
     let scratch = Scratch::new("synced");
     let store = open(&Settings::new(scratch.0.join("new/top").to_str().unwrap())).unwrap();
     let left = |key: &str| left(&scratch.0, &format!("new/top/{key}"));
@@ -142,7 +142,7 @@ fn what_a_directory_acknowledged_survives_the_loss_of_power() {
 
 /// A volume's directory is created with its missing parents, and all of them are synced.
 #[test]
-fn a_volume_s_directory_survives_the_loss_of_power() {
+fn a_volumes_directory_survives_power_loss() {
     let scratch = Scratch::new("volume");
     let volume = RealDisk::open(scratch.0.join("new/volume")).unwrap();
     volume.create("file").unwrap().sync(Class::LogWrite).unwrap();
@@ -153,7 +153,7 @@ fn a_volume_s_directory_survives_the_loss_of_power() {
 /// A second sync says that all is well, and what is read comes from the page cache: a put that was not synced was taken for whole when it
 /// was looked for.
 #[test]
-fn after_a_sync_that_failed_nothing_is_acknowledged_until_the_directory_is_opened_anew() {
+fn after_a_failed_sync_nothing_is_acknowledged_until_the_directory_is_reopened() {
     for is_there in [false, true] {
         let scratch = Scratch::new(if is_there { "sync-failed-there" } else { "sync-failed" });
         let place = scratch.0.join("top");

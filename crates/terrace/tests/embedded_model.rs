@@ -439,7 +439,7 @@ fn seeds(first: u64, count: u64) -> impl Iterator<Item = u64> {
 }
 
 #[test]
-fn every_call_gives_what_maps_give() {
+fn every_call_agrees_with_maps() {
     let (mut commits, mut conflicts, mut late) = (0, 0, 0);
     for seed in seeds(100, 12) {
         let (some, in_the_way, read, _) = lives(seed, seed % 3 == 0, false);
@@ -452,7 +452,7 @@ fn every_call_gives_what_maps_give() {
 }
 
 #[test]
-fn acknowledged_commits_survive_a_loss_of_power_and_others_are_whole_or_not_there() {
+fn acknowledged_commits_survive_power_loss_and_others_are_whole_or_absent() {
     let (mut commits, mut crashes) = (0, 0);
     for seed in seeds(500, 25) {
         let (some, _, _, crashed) = lives(seed, seed % 3 == 0, true);

@@ -24,7 +24,7 @@ fn every_job_is_done_once() {
 }
 
 #[test]
-fn what_is_larger_than_memory_and_volume_is_read_from_the_object_store() {
+fn data_larger_than_memory_and_volume_is_read_from_the_object_store() {
     let dir = tempfile::tempdir().unwrap();
     let reads = tiered::run(dir.path(), 20_000).unwrap();
     assert!(reads.blocks_sunk > 0 && reads.from_objects > 0, "{reads:?}");

@@ -14,7 +14,7 @@ fn kind<T>(done: Result<T, Error>) -> ErrorKind {
 }
 
 #[test]
-fn what_is_wrong_with_settings_is_invalid_and_named_at_once() {
+fn all_invalid_settings_are_named_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let wrong = Config::new(dir.path()).set("memery", "1G").set("flash", "1G").memory(5);
     let error = Db::open_with(wrong).err().unwrap();
@@ -137,7 +137,7 @@ fn commits_call_back_in_their_order_and_once() {
 }
 
 #[test]
-fn a_commit_that_waits_is_there_after_a_kill_and_one_that_does_not_is_whole_or_not() {
+fn a_waited_commit_survives_a_kill_and_another_one_is_whole_or_absent() {
     let world = World::new(5, false);
     let db = world.open().unwrap();
     let tree = db.tree("t").unwrap();

@@ -251,7 +251,7 @@ mod sound {
     use super::*;
 
     #[test]
-    fn nothing_but_the_version_asked_for_is_ever_served() {
+    fn only_the_requested_version_is_ever_served() {
         let mut seen = Tally::default();
         for seed in 0..200 {
             one_run(seed, &mut seen).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
@@ -271,7 +271,7 @@ mod sound {
     }
 
     #[test]
-    fn a_crash_at_any_step_leaves_nothing_that_is_served_wrongly() {
+    fn no_crash_makes_a_wrong_block_served() {
         let crashes = (1..).take_while(|step| crashed_at(*step)).count();
         println!("{crashes} crashes");
         assert!(crashes > 60, "only {crashes} crashes");

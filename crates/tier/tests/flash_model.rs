@@ -185,7 +185,7 @@ mod sound {
     use super::*;
 
     #[test]
-    fn nothing_but_the_current_image_is_ever_served() {
+    fn only_the_current_image_is_ever_served() {
         let runs = (0..300).map(|seed| one_run(seed).unwrap_or_else(|e| panic!("seed {seed}: {e}")));
         let (mut all, mut together, mut warm, mut resized) = (0, 0, 0, 0);
         for hits in runs {

@@ -41,7 +41,7 @@ fn found(rig: &Rig) -> [u64; 3] {
 }
 
 #[test]
-fn pages_used_again_in_memory_are_on_flash_when_they_have_left_and_a_scan_is_not() {
+fn pages_reused_in_memory_are_on_flash_after_eviction_and_scanned_ones_are_not() {
     let mut rig = Rig::with_flash(1, 400, 400);
     fill_up(&mut rig, 400);
     (0..300).for_each(|n| assert!(rig.flush(page(n))));
@@ -65,7 +65,7 @@ fn pages_used_again_in_memory_are_on_flash_when_they_have_left_and_a_scan_is_not
 }
 
 #[test]
-fn a_page_that_comes_again_soon_is_kept_on_flash_the_second_time() {
+fn a_page_read_again_soon_is_admitted_to_flash_the_second_time() {
     let mut rig = Rig::with_flash(1, 400, 160);
     fill_up(&mut rig, 160);
     (0..60).for_each(|n| assert!(rig.flush(page(n))));
@@ -111,7 +111,7 @@ fn leave(rig: &mut Rig, path: &ReadPath) -> (usize, usize, u64) {
 }
 
 #[test]
-fn pages_that_the_volume_has_leave_flash_to_others_while_misses_wait_for_the_store() {
+fn pages_on_the_volume_are_not_admitted_to_flash_while_misses_wait_for_the_store() {
     let mut rig = half_sunk();
     let path = rig.run.path.clone();
     assert_eq!(leave(&mut rig, &path), (32, 0, 32));
@@ -120,7 +120,7 @@ fn pages_that_the_volume_has_leave_flash_to_others_while_misses_wait_for_the_sto
 }
 
 #[test]
-fn without_flash_for_the_store_it_takes_what_the_volume_has_like_any_other() {
+fn without_flash_for_the_store_pages_on_the_volume_are_admitted_like_others() {
     let mut rig = half_sunk();
     let path = rig.path_without(Mechanism::FlashForTheStore);
     assert_eq!(leave(&mut rig, &path), (32, 32, 0));
@@ -129,7 +129,7 @@ fn without_flash_for_the_store_it_takes_what_the_volume_has_like_any_other() {
 }
 
 #[test]
-fn without_kept_copies_a_page_that_flash_has_is_written_there_each_time_it_leaves_memory() {
+fn without_kept_copies_a_page_on_flash_is_rewritten_at_each_eviction() {
     let mut rig = Rig::with_flash(1, 400, 160);
     assert!(rig.flush(page(3)));
     rig.run.sinker.sink_all().unwrap();
@@ -151,7 +151,7 @@ fn without_kept_copies_a_page_that_flash_has_is_written_there_each_time_it_leave
 
 /// Pages are left to their slots when they leave memory; which of them were worth a copy is remembered until their block sinks.
 #[test]
-fn a_page_that_was_worth_a_copy_when_it_left_memory_is_on_flash_when_its_block_has_sunk() {
+fn a_page_admitted_at_its_eviction_is_on_flash_when_its_block_has_sunk() {
     let mut rig = Rig::with_flash(1, 400, 160);
     fill_up(&mut rig, 160);
     (0..60).for_each(|n| assert!(rig.flush(page(n))));
@@ -221,7 +221,7 @@ fn a_block_has_more_pages_for_flash_than_may_wait_to_be_written_and_none_is_drop
 }
 
 #[test]
-fn flash_that_writes_nothing_holds_a_block_up_once() {
+fn stalled_flash_delays_a_sinking_block_only_once() {
     let mut rig = Rig::with_flash(1, 400, 160);
     fill_up(&mut rig, 160);
     (0..100).for_each(|n| assert!(rig.flush(page(n))));

@@ -91,7 +91,7 @@ fn while_one_waits(rig: &Rig, work: impl FnMut() + Send + 'static) -> (Nanos, Na
 }
 
 #[test]
-fn who_waits_for_his_turn_has_no_frame_and_no_claim_and_others_read_evict_and_flush() {
+fn a_reader_waits_for_tokens_without_a_frame_or_claim_and_others_go_on() {
     let (rig, _) = rig(1);
     let pages = rig.run.pages.clone();
     let free = pages.pool().free_frames() - 1; // the first page is there
@@ -105,7 +105,7 @@ fn who_waits_for_his_turn_has_no_frame_and_no_claim_and_others_read_evict_and_fl
 
 /// The waiting reader had claimed the page: a simulation ended here, because no thread could continue.
 #[test]
-fn work_in_the_background_reads_the_very_page_and_who_waited_for_it_has_it_too() {
+fn a_background_read_of_a_page_also_serves_a_reader_that_waits_for_tokens() {
     let (rig, _) = rig(2);
     let pages = rig.run.pages.clone();
     let (after, waited) = while_one_waits(&rig, move || {
@@ -120,7 +120,7 @@ fn work_in_the_background_reads_the_very_page_and_who_waited_for_it_has_it_too()
 }
 
 #[test]
-fn several_who_want_one_page_wait_for_one_turn() {
+fn several_readers_of_one_page_wait_for_one_token() {
     let (rig, _) = rig(3);
     let rig = Arc::new(rig);
     let again = rig.clone();
@@ -140,7 +140,7 @@ fn several_who_want_one_page_wait_for_one_turn() {
 }
 
 #[test]
-fn who_is_killed_while_he_waits_ends_at_once_and_his_tokens_are_the_others() {
+fn a_killed_wait_for_tokens_ends_at_once_and_leaves_its_tokens_to_others() {
     let (rig, _) = rig(4);
     let cancel = Arc::new(Cancel::default());
     read(&rig, &cancel, 0).0.unwrap();
@@ -161,7 +161,7 @@ fn who_is_killed_while_he_waits_ends_at_once_and_his_tokens_are_the_others() {
 }
 
 #[test]
-fn a_limit_that_is_lifted_lets_go_who_waits() {
+fn lifting_a_limit_releases_waiting_readers() {
     let (rig, rules) = rig(5);
     let (_, waited) = while_one_waits(&rig, move || rules.set(Vec::new()));
     assert!(waited <= 2 * terrace_io::cancel::LOOK, "{waited} ns");
@@ -177,7 +177,7 @@ struct Reader {
 /// Readers share pages, are killed, find that another has loaded their page, and see the limit lifted and set again. Each reader
 /// that leaves returns its tokens, so in the long run the table is read as often as it may be, no more and hardly less.
 #[test]
-fn tokens_are_neither_lost_nor_made_by_readers_who_come_and_go() {
+fn readers_that_start_and_give_up_neither_lose_nor_create_tokens() {
     const RATE: u64 = 50;
     for seed in 10..16 {
         let (rig, rules) = rig(seed);
@@ -245,7 +245,7 @@ fn tokens_are_neither_lost_nor_made_by_readers_who_come_and_go() {
 }
 
 #[test]
-fn pages_that_come_along_from_flash_are_paid_for_by_those_who_come_next() {
+fn pages_prefetched_from_flash_are_charged_to_later_reads() {
     let (mut rig, rules) = rig(7);
     let rule = TableRule { flash_limit: Limit { requests: 4, bytes: 0 }, ..TableRule::default() };
     rules.set(vec![(1, rule, vec![(SpaceId::FIRST_USER, Placement::Default)])]);

@@ -51,7 +51,7 @@ fn only_these_are_stored(rig: &mut Rig, blocks: &[u32]) {
 }
 
 #[test]
-fn the_changed_pages_alone_are_put_beside_the_blocks_object() {
+fn only_changed_pages_are_put_as_a_patch_beside_the_blocks_object() {
     let mut rig = Rig::new(1, 300);
     rig.run.objects.codecs.set_fallback(Codec::None);
     flush(&rig, 0, 0..100);
@@ -139,7 +139,7 @@ fn a_patch_that_has_grown_too_large_becomes_part_of_the_block() {
 
 /// Where the same pages change each time, nothing grows.
 #[test]
-fn the_same_pages_are_patched_for_ever() {
+fn patches_of_the_same_pages_do_not_grow() {
     let mut rig = Rig::new(4, 300);
     flush(&rig, 0, 0..128);
     put(&rig, 0);
@@ -196,7 +196,7 @@ fn pages_that_a_patch_has_no_room_for_are_put_with_their_block() {
 }
 
 #[test]
-fn both_objects_of_a_block_go_when_its_pages_are_freed_or_its_space_dropped() {
+fn both_objects_of_a_block_are_deleted_when_its_pages_are_freed_or_its_space_dropped() {
     for drop_space in [false, true] {
         let mut rig = Rig::new(7, 300);
         flush(&rig, 0, 0..20);
@@ -298,7 +298,7 @@ impl PageObjects for Late {
 
 /// He found the page in the patch; by the time he asks for it, that has been superseded, by another or by a whole object, and deleted.
 #[test]
-fn a_reader_whose_patch_is_gone_when_he_asks_looks_again() {
+fn a_reader_whose_patch_was_deleted_looks_up_its_page_again() {
     for (whole, together) in [(false, false), (false, true), (true, false), (true, true)] {
         let rig = Rig::new(13, 300);
         flush(&rig, 0, 0..128);
@@ -339,7 +339,7 @@ fn a_reader_whose_patch_is_gone_when_he_asks_looks_again() {
 
 /// As a clone's block will have one: it is not this block's to be patched.
 #[test]
-fn a_block_that_has_an_object_of_anothers_is_put_whole() {
+fn a_block_whose_object_belongs_to_another_block_is_put_whole() {
     let own = ObjectKey {
         lineage: LINEAGE,
         space: block_of(0).space,
@@ -378,7 +378,7 @@ fn a_block_that_has_an_object_of_anothers_is_put_whole() {
 
 /// The record that names the patch cannot be written: the block stays as it was, and the patch is unreferenced.
 #[test]
-fn a_patch_that_the_log_does_not_take_is_put_anew() {
+fn a_patch_that_the_log_refuses_is_put_again() {
     let mut rig = Rig::new(15, 300);
     flush(&rig, 0, 0..128);
     put(&rig, 0);
@@ -402,7 +402,7 @@ fn a_patch_that_the_log_does_not_take_is_put_anew() {
 
 /// A sinker chooses what to sink when another has counted the first page that it packed, and not yet its bytes.
 #[test]
-fn what_to_sink_is_chosen_while_the_first_page_is_being_counted() {
+fn a_sinker_chooses_blocks_while_another_counts_its_first_page() {
     let mut rig = Rig::new(16, 64);
     flush(&rig, 0, 0..60);
     rig.run.objects.packer.counters.pages.store(1, Ordering::Relaxed);
@@ -413,7 +413,7 @@ fn what_to_sink_is_chosen_while_the_first_page_is_being_counted() {
 
 /// What the block's object has comes with one request past the pages of its patch.
 #[test]
-fn a_scan_brings_the_pages_of_one_object_along_past_those_of_the_other() {
+fn a_scan_prefetches_pages_of_a_blocks_object_past_those_of_its_patch() {
     let rig = Rig::new(10, 300);
     flush(&rig, 0, 0..128);
     put(&rig, 0);
@@ -462,7 +462,7 @@ fn the_dead_pages_of_a_patch_are_not_read_ahead() {
 
 /// What is to be put of the block is asked of its patch and of its object each by itself.
 #[test]
-fn a_patch_whose_pages_are_in_memory_is_not_asked_for_them() {
+fn a_patch_whose_pages_are_in_memory_is_not_read() {
     let rig = Rig::with_flash(18, 300, 0);
     flush(&rig, 0, 0..128);
     put(&rig, 0);
@@ -549,7 +549,7 @@ fn costs(exponent: f64, patches: bool) -> [f64; 3] {
 
 /// In steady state, with nothing but the policy to decide.
 #[test]
-fn patches_spare_most_of_the_bytes_that_are_put() {
+fn patches_save_most_of_the_uploaded_bytes() {
     for exponent in [1.0, 1.2] {
         let ([bytes, puts, gets], [all, all_puts, all_gets]) =
             (costs(exponent, true), costs(exponent, false));

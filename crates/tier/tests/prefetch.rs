@@ -89,7 +89,7 @@ fn a_scan_down_finds_what_it_reads_in_memory_too() {
 
 /// Nor does a page that is asked for with its neighbours bring any.
 #[test]
-fn without_reads_ahead_each_page_is_a_request_of_its_own() {
+fn without_read_ahead_each_page_is_a_request_of_its_own() {
     let rig = cold();
     let path = rig.path_without(Mechanism::Prefetch);
     let memory = Pages::new(rig.sim.world(), 48, path, rig.log.clone());
@@ -170,7 +170,7 @@ fn a_range_down_has_few_pages_fetched_ahead_at_first() {
 }
 
 #[test]
-fn without_its_prefetcher_it_waits_itself() {
+fn without_a_prefetcher_a_scan_reads_its_pages_itself() {
     let rig = cold();
     scan(&rig, false);
     let counters = &rig.run.pages.pool().counters;
@@ -178,7 +178,7 @@ fn without_its_prefetcher_it_waits_itself() {
 }
 
 #[test]
-fn pages_on_flash_come_from_there_and_do_not_divide_the_others() {
+fn pages_on_flash_are_read_from_flash_and_do_not_split_requests_for_others() {
     let mut rig = cold();
     for n in [5, 6, 11, 35, 36] {
         let (image, _) = rig::image(page(n), rig.version(page(n)).unwrap());
@@ -196,7 +196,7 @@ fn counted(rig: &Rig) -> Reads {
 }
 
 #[test]
-fn pages_that_came_ahead_count_for_the_tier_that_they_came_from() {
+fn prefetched_pages_count_for_the_tier_they_came_from() {
     let all = u64::from(PAGES);
     let mut mixed = cold();
     put_on_flash(&mut mixed, 5);
@@ -223,7 +223,7 @@ fn pages_that_came_ahead_count_for_the_tier_that_they_came_from() {
 }
 
 #[test]
-fn a_page_that_came_ahead_and_is_not_asked_for_was_not_read() {
+fn a_prefetched_page_that_is_not_used_does_not_count_as_read() {
     let rig = cold();
     for (n, access) in [Access::Normal, Access::Normal, Access::Range(2)].into_iter().enumerate() {
         drop(rig.run.pages.read(page(n as u32), access).unwrap());
@@ -238,7 +238,7 @@ fn a_page_that_came_ahead_and_is_not_asked_for_was_not_read() {
 }
 
 #[test]
-fn a_prefetch_that_fails_is_nobodys_error() {
+fn a_failed_prefetch_fails_no_reader() {
     let rig = cold();
     let mut prefetcher = Prefetcher(rig.run.pages.pool().clone());
     for n in 0..PAGES {
@@ -322,7 +322,7 @@ fn without_vectored_reads_each_page_of_a_run_is_a_request() {
 }
 
 #[test]
-fn without_single_flight_a_page_that_is_on_its_way_is_asked_for_again() {
+fn without_single_flight_a_page_being_read_is_requested_again() {
     let rig = cold();
     let asked = |path: &dyn Below, n: u32| {
         let before = rig.store.requests(Purpose::PageMiss);
@@ -342,7 +342,7 @@ fn without_single_flight_a_page_that_is_on_its_way_is_asked_for_again() {
 }
 
 #[test]
-fn what_flash_has_torn_or_stale_is_taken_from_below() {
+fn torn_or_stale_copies_on_flash_are_read_from_lower_tiers() {
     for seed in 0..2 {
         let mut rig = Rig::with_flash(seed, 400, 400);
         (0..PAGES).for_each(|n| assert!(rig.flush(page(n))));
@@ -381,7 +381,7 @@ fn what_flash_has_torn_or_stale_is_taken_from_below() {
 }
 
 #[test]
-fn pages_missed_one_by_one_bring_nothing_along_from_flash_and_a_scan_that_begins_few() {
+fn single_misses_prefetch_nothing_from_flash_and_a_starting_scan_few_pages() {
     let mut rig = Rig::with_flash(1, 400, 400);
     (0..200).for_each(|n| assert!(rig.flush(page(n))));
     put_on_flash(&mut rig, 200);
@@ -417,7 +417,7 @@ fn in_memory(rig: &Rig) -> Vec<u32> {
 }
 
 #[test]
-fn a_page_is_brought_with_neighbours_from_where_it_is_and_from_nowhere_else() {
+fn a_page_is_read_together_with_neighbours_of_its_own_tier_only() {
     for (wanted, brought, [flash, volume, clean, object]) in [
         (12, vec![10, 12, 13], [3, 0, 0, 0]),
         (16, vec![16, 18], [0, 2, 0, 0]),
@@ -438,7 +438,7 @@ fn a_page_is_brought_with_neighbours_from_where_it_is_and_from_nowhere_else() {
 }
 
 #[test]
-fn no_more_neighbours_are_brought_than_buffers_have_room_for() {
+fn no_more_neighbours_are_read_than_buffers_have_room_for() {
     for (wanted, brought) in [(33, vec![33, 34, 35]), (38, vec![37, 38, 39]), (0, vec![0, 1, 2])] {
         let rig = cold();
         rig.run.pages.pool().set_prefetch(3);
@@ -448,7 +448,7 @@ fn no_more_neighbours_are_brought_than_buffers_have_room_for() {
 }
 
 #[test]
-fn what_came_ahead_and_nobody_asked_for_is_no_evidence_of_reuse() {
+fn prefetched_pages_that_are_not_used_are_no_evidence_of_reuse() {
     const FLASH: u32 = 160;
     const WANTED: u32 = 276;
     let mut rig = Rig::with_flash(1, 400, u64::from(FLASH));

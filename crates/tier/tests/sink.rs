@@ -33,7 +33,7 @@ fn a_sunk_block_frees_its_slots_and_reads_from_its_object() {
 }
 
 #[test]
-fn what_sank_is_read_from_the_slots_that_it_left_until_they_are_given_out() {
+fn sunk_pages_are_read_from_their_old_slots_until_those_are_reused() {
     let rig = Rig::new(1, 128);
     rig.run.map.keep_clean_copies(128);
     let requests = || rig.store.requests(Purpose::PageMiss);
@@ -64,7 +64,7 @@ fn what_sank_is_read_from_the_slots_that_it_left_until_they_are_given_out() {
 
 /// The same of pages that are read together, as those of a large value are.
 #[test]
-fn what_sank_together_is_read_together_from_the_slots_that_it_left() {
+fn pages_sunk_together_are_read_together_from_their_old_slots() {
     let rig = Rig::new(1, 128);
     rig.run.map.keep_clean_copies(128);
     let counters = &rig.run.path.counters;
@@ -101,7 +101,7 @@ fn what_sank_together_is_read_together_from_the_slots_that_it_left() {
 }
 
 #[test]
-fn a_scan_brings_the_pages_behind_along_in_one_request() {
+fn a_scan_prefetches_the_following_pages_in_one_request() {
     let rig = Rig::new(1, 200);
     (0..100).for_each(|i| assert!(rig.flush(page_of(0, i))));
     rig.run.sinker.sink_block(block_of(0)).unwrap();
@@ -209,7 +209,7 @@ fn a_block_that_has_cooled_sinks_and_then_the_worker_sleeps_for_good() {
 }
 
 #[test]
-fn a_dead_store_is_asked_ever_less_often_and_again_when_it_returns() {
+fn a_dead_store_is_probed_ever_less_often_and_used_again_when_it_returns() {
     let mut rig = Rig::new(1, 64);
     (0..60).for_each(|i| assert!(rig.flush(page_of(0, i))));
     rig.store.faults.dead.store(true, Ordering::SeqCst);
@@ -313,7 +313,7 @@ fn an_instance_that_is_fenced_during_its_put_publishes_nothing() {
 }
 
 #[test]
-fn a_stopped_log_does_not_make_it_put_objects_for_ever() {
+fn a_stopped_log_does_not_make_sinkers_put_objects_for_ever() {
     let mut rig = Rig::new(1, 64);
     (0..60).for_each(|i| _ = rig.flush(page_of(0, i)));
     rig.log.stopped.store(true, Ordering::SeqCst);
@@ -341,7 +341,7 @@ fn in_the_middle(sched: &Arc<SimSched>, store: &Arc<SimStore>, sinker: &Arc<Sink
 }
 
 #[test]
-fn moves_that_fail_at_once_are_one_failure_and_the_store_is_asked_again_soon() {
+fn concurrent_failures_count_once_and_the_store_is_retried_soon() {
     let mut rig = Rig::new(1, 64);
     (0..60).for_each(|i| _ = rig.flush(page_of(i % 12, i / 12)));
     in_the_middle(&rig.sim.sched, &rig.store, &rig.run.sinker, 7);
@@ -502,7 +502,7 @@ fn a_space_dropped_during_the_put_leaves_no_object() {
 }
 
 #[test]
-fn an_object_that_the_log_had_no_room_for_is_collected() {
+fn an_object_whose_publication_found_no_log_room_is_collected() {
     let mut rig = Rig::new(1, 64);
     rig.flush(page_of(0, 0));
     let log = rig.log.clone();
@@ -516,7 +516,7 @@ fn an_object_that_the_log_had_no_room_for_is_collected() {
 }
 
 #[test]
-fn a_superseded_object_goes_when_its_successor_is_durable_and_not_before() {
+fn a_superseded_object_is_deleted_once_its_successor_is_durable_and_not_before() {
     let mut rig = Rig::new(1, 64);
     rig.flush(page_of(0, 0));
     rig.run.sinker.sink_all().unwrap();
@@ -561,7 +561,7 @@ fn an_object_is_superseded_while_it_is_read() {
 }
 
 #[test]
-fn an_object_that_is_read_stays_until_the_reader_has_gone() {
+fn an_object_being_read_is_kept_until_the_reader_is_done() {
     an_object_is_superseded_while_it_is_read();
 }
 
@@ -633,7 +633,7 @@ fn a_fenced_instance_deletes_nothing() {
 }
 
 #[test]
-fn sinkers_delete_nothing_and_who_deletes_ends_when_asked_to() {
+fn sinkers_delete_no_objects_and_the_collector_stops_when_asked_to() {
     let mut rig = Rig::new(1, 64);
     for _ in 0..9 {
         rig.flush(page_of(0, 0));
@@ -674,7 +674,7 @@ fn a_dropped_space_leaves_no_object() {
 }
 
 #[test]
-fn an_object_goes_when_none_of_its_pages_is_needed_and_that_is_durable() {
+fn an_object_is_deleted_once_all_its_pages_are_durably_unneeded() {
     let mut rig = Rig::new(1, 64);
     (0..3).for_each(|page| _ = rig.flush(page_of(0, page)));
     rig.flush(page_of(1, 0));
@@ -800,7 +800,7 @@ fn blocks_of_a_limited_table_that_have_cooled_sink_one_by_one() {
 
 /// Nobody reads any more, and nothing has to sink: the end of the trouble is found all the same.
 #[test]
-fn a_store_that_only_readers_met_dead_is_asked_whether_it_answers_again() {
+fn a_store_found_dead_only_by_readers_is_probed_until_it_answers() {
     let mut rig = Rig::new(1, 200);
     (0..100).for_each(|i| assert!(rig.flush(page_of(0, i))));
     rig.run.sinker.sink_block(block_of(0)).unwrap();

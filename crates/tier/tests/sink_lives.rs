@@ -233,7 +233,7 @@ fn pages_survive_crashes_in_the_middle_of_a_resize() {
 
 /// Pages are freed all the while, and while their blocks are put, at times all of a block.
 #[test]
-fn freed_pages_leave_nothing_behind_and_take_nothing_along() {
+fn freed_pages_leave_no_object_behind_and_free_no_other_page() {
     let mut freed = Some(Freed::default());
     let crashes: u64 = (0..seeds()).map(|seed| life_over(20_000 + seed, false, &mut None, &mut freed)).sum();
     let Freed { pages, patched, emptied } = freed.unwrap_or_default();
@@ -247,7 +247,7 @@ fn freed_pages_leave_nothing_behind_and_take_nothing_along() {
 
 /// The control: a store that loses what it acknowledged, as a directory does that is not synced, is found out.
 #[test]
-fn a_store_that_loses_what_it_acknowledged_is_found_out() {
+fn a_store_that_loses_acknowledged_objects_is_detected() {
     let found = (0..10)
         .filter(|seed| std::panic::catch_unwind(|| life_over(*seed, true, &mut None, &mut None)).is_err())
         .count();
@@ -256,7 +256,7 @@ fn a_store_that_loses_what_it_acknowledged_is_found_out() {
 
 #[test]
 #[ignore = "plants a bug in the whole process: make planted"]
-fn each_planted_bug_is_found_within_so_many_seeds() {
+fn each_planted_bug_is_found_within_its_number_of_seeds() {
     use terrace_tier::planted;
     let mut missed = Vec::new();
     for (name, switch) in [

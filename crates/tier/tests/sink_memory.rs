@@ -94,7 +94,7 @@ fn any_history(seed: u64) -> [u64; 2] {
 }
 
 #[test]
-fn a_block_on_the_move_takes_no_more_than_the_least_that_there_is_for_it() {
+fn sinking_a_block_takes_no_more_memory_than_the_guaranteed_minimum() {
     the_most_that_a_block_takes();
     let put = (0..6).map(any_history).fold([0, 0], |[a, b], [c, d]| [a + c, b + d]);
     println!("{put:?} whole blocks and patches");

@@ -62,14 +62,14 @@ fn advice_names_the_flash_that_is_worth_it_and_the_one_that_is_too_large() {
 }
 
 #[test]
-fn nothing_read_means_no_points() {
+fn an_empty_curve_has_no_points() {
     let none = Curve::new(vec![], 0.0, 0.0, 1.0);
     assert!(points(&none, &seen(PAGE), &Prices::default()).is_empty());
 }
 
 /// A smaller flash that costs more was called enough, and one that saves something not named.
 #[test]
-fn of_sizes_that_differ_by_nothing_the_cheapest_is_advised() {
+fn among_indistinguishable_sizes_the_cheapest_is_advised() {
     // A little of what flash has is asked of the store without it: less than can be told from chance, and dear.
     let curve = Curve::new(vec![(100.0, 99_000.0), (3000.0, 500.0)], 500.0, 100_000.0, 1.0);
     let seen = Observed { seconds: 7200.0, store_share: 1.0, ..seen(16_000 * PAGE) };
@@ -90,7 +90,7 @@ fn of_sizes_that_differ_by_nothing_the_cheapest_is_advised() {
 
 /// Requests of some minutes were extrapolated to a month silently.
 #[test]
-fn a_short_time_is_said_to_be_one() {
+fn a_short_measurement_is_reported_as_short() {
     let said = |seconds: f64| {
         let seen = Observed { seconds, ..seen(8000 * PAGE) };
         let lines = advise(&curve(), &seen, &Prices::default(), None);
@@ -106,7 +106,7 @@ fn a_short_time_is_said_to_be_one() {
 
 /// It was "flash (0 KB)", and "the sizes fit".
 #[test]
-fn flash_that_failed_is_said_first() {
+fn failed_flash_is_reported_first() {
     let seen = Observed { seconds: 7200.0, ..seen(8000 * PAGE) };
     let lines = advise(&curve(), &seen, &Prices::default(), Some("8 errors in a row, the last: cut"));
     let first = &lines[0];

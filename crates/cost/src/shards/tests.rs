@@ -123,7 +123,7 @@ fn a_scan_that_returns_falls_off_at_its_length() {
 }
 
 #[test]
-fn the_curve_falls_and_memory_is_bounded_whatever_comes() {
+fn the_curve_falls_and_memory_is_bounded_for_any_trace() {
     for seed in 0..40 {
         let samples = 16 + (seed as usize * 37) % 200;
         let mut trace = Trace::new(seed, 3000, (seed % 5) as f64 * 0.4);
@@ -162,7 +162,7 @@ fn a_page_that_was_made_in_memory_is_not_missed_at_its_first_read() {
 /// A workload of small distances for a long time, then one of large ones: the curve is of the second one after a while, and
 /// of both where nothing ages.
 #[test]
-fn what_was_read_long_ago_counts_less_and_less() {
+fn older_reads_count_less_and_less() {
     let run = |ages: bool| {
         let (mut shards, mut reads) = (Shards::new(256), 0.0);
         let mut read = |shards: &mut Shards, page: u64| {

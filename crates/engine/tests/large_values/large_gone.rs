@@ -107,18 +107,18 @@ fn run(past_log: bool) {
 }
 
 #[test]
-fn what_a_crash_brings_back_of_freed_values_takes_no_room() {
+fn freed_values_that_recovery_replays_take_no_slots() {
     run(false);
 }
 
 #[test]
-fn nor_does_it_of_values_that_passed_by_the_log() {
+fn freed_values_that_bypassed_the_log_take_no_slots_after_recovery() {
     run(true);
 }
 
 #[test]
 #[ignore = "plants a bug in the whole process: make planted"]
-fn planted_freed_values_that_take_room_again_are_found_by_one_run() {
+fn planted_freed_values_that_take_slots_again_are_found_by_one_run() {
     use terrace_engine::planted::FREED_BROUGHT_BACK;
     FREED_BROUGHT_BACK.set(true);
     assert!(std::panic::catch_unwind(|| run(false)).is_err());

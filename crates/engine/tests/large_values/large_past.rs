@@ -470,7 +470,7 @@ fn logged(len: usize, from: u64) -> u64 {
 }
 
 #[test]
-fn a_value_from_the_size_on_leaves_a_fiftieth_of_itself_in_the_log() {
+fn a_value_of_the_bypass_size_or_more_logs_at_most_a_fiftieth_of_itself() {
     for len in [64 << 10, 1 << 20] {
         let (past, through) = (logged(len, 64 << 10), logged(len, u64::MAX));
         println!("{len} bytes: {past} bytes of log, {through} without bypass");
@@ -481,7 +481,7 @@ fn a_value_from_the_size_on_leaves_a_fiftieth_of_itself_in_the_log() {
 
 /// A space whose only value is written anew again and again stays as large as two or three of it.
 #[test]
-fn the_pages_of_a_value_that_is_updated_again_and_again_are_used_again() {
+fn the_pages_of_a_value_that_is_updated_again_and_again_are_reused() {
     let run = Run::new(8, 64 << 10);
     let (engine, table) = run.open().unwrap();
     let txn = begin(&engine);
@@ -538,7 +538,7 @@ mod planted {
     }
     #[test]
     #[ignore = "plants a bug in the whole process: make planted"]
-    fn values_written_without_a_word_in_undo_are_found() {
+    fn values_written_without_an_undo_record_are_found() {
         is_found("LARGE_NOT_NOTED", &terrace_engine::planted::LARGE_NOT_NOTED);
     }
 }
@@ -546,7 +546,7 @@ mod planted {
 /// What a crash has left of a row's new parts lacks their bytes until that change has gone back. An update that comes first, and looks
 /// there for bytes that it could keep, meets no damage: it waits, and writes its own.
 #[test]
-fn an_update_keeps_nothing_of_parts_that_a_crash_has_left_hollow() {
+fn an_update_keeps_no_off_page_part_whose_bytes_a_crash_lost() {
     let mut run = Run::new(9, 20 << 10);
     let (engine, table) = run.open().unwrap();
     let (old, other) = (row(1, 50_000), row(2, 50_000));
@@ -577,7 +577,7 @@ fn an_update_keeps_nothing_of_parts_that_a_crash_has_left_hollow() {
 
 /// It was an error that called the page corrupt, until the change had gone back.
 #[test]
-fn who_reads_what_is_not_committed_reads_a_row_that_a_crash_has_left_hollow_as_it_will_be_again() {
+fn a_read_uncommitted_gets_the_older_version_of_a_row_whose_new_bytes_a_crash_lost() {
     for inserts in [false, true] {
         let mut run = Run::new(10, 20 << 10);
         let (engine, table) = run.open().unwrap();

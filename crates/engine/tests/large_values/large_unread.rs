@@ -238,7 +238,7 @@ fn a_crash_before_they_are_freed(
 }
 
 #[test]
-fn a_crash_before_they_are_freed_leaves_nothing_over_and_they_are_freed_unread_after_it() {
+fn values_not_yet_freed_at_a_crash_are_freed_unread_after_it_and_none_leaks() {
     let (read, free) = a_crash_before_they_are_freed(6, |_, engine, model| {
         let storage = &engine.core().storage;
         storage.checkpoint().unwrap();
@@ -253,7 +253,7 @@ fn a_crash_before_they_are_freed_leaves_nothing_over_and_they_are_freed_unread_a
 }
 
 #[test]
-fn what_the_log_has_still_to_bring_up_to_date_is_freed_as_it_is() {
+fn pages_with_unapplied_redo_are_freed_without_applying_it() {
     for seed in 20..23 {
         // Some have images by then, which are older than the log or not; all have redo that is not applied.
         let (read, _) = a_crash_before_they_are_freed(seed, |run, engine, _| {
@@ -352,13 +352,13 @@ fn a_row_over_a_mark_goes_back_before_purge() {
 }
 
 #[test]
-fn a_mark_whose_values_a_rollback_has_freed_frees_nothing_of_others() {
+fn purge_of_a_delete_mark_whose_values_a_rollback_freed_frees_no_reused_page() {
     a_row_over_a_mark_goes_back_before_purge();
 }
 
 #[test]
 #[ignore = "plants a bug in the whole process: make planted"]
-fn a_planted_belief_in_a_lost_mark_is_found_by_one_run() {
+fn a_planted_trust_in_a_lost_delete_mark_is_found_by_one_run() {
     let _one = kit::alone();
     planted::LOST_MARK_BELIEVED.set(true);
     assert!(std::panic::catch_unwind(a_row_over_a_mark_goes_back_before_purge).is_err());
@@ -366,12 +366,12 @@ fn a_planted_belief_in_a_lost_mark_is_found_by_one_run() {
 }
 
 #[test]
-fn purge_that_failed_in_the_middle_frees_nothing_of_others() {
+fn a_purge_that_failed_half_way_frees_no_reused_page_when_it_resumes() {
     purge_that_fails_in_the_middle(false);
 }
 
 #[test]
-fn purge_that_a_crash_has_cut_frees_nothing_of_others() {
+fn a_purge_interrupted_by_a_crash_frees_no_reused_page_when_it_resumes() {
     purge_that_fails_in_the_middle(true);
 }
 

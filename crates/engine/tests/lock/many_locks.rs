@@ -161,7 +161,7 @@ fn planted_a_lock_that_is_lost_with_an_undone_change_is_found_by_one_run() {
 
 /// A whole rollback takes no lock again, whatever there is no memory for; one to a savepoint that lacks it leaves nothing but a whole one.
 #[test]
-fn a_rollback_for_whose_locks_there_is_no_memory_is_a_whole_one() {
+fn a_rollback_to_a_savepoint_without_memory_for_its_locks_allows_only_a_whole_rollback() {
     const ROWS: u32 = 20_000;
     let rig = rig();
     // Keys that share no long beginning, and are not dense: a lock takes 20 bytes, and all may take a MiB.
@@ -254,7 +254,7 @@ fn what_is_passed_is_passed_once() {
 }
 
 #[test]
-fn rows_that_a_scan_passes_are_looked_at_once() {
+fn a_scan_examines_each_passed_row_once() {
     what_is_passed_is_passed_once();
 }
 

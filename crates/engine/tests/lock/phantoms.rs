@@ -113,7 +113,7 @@ fn turn(
 }
 
 #[test]
-fn nothing_comes_into_a_range_that_was_read_with_a_lock() {
+fn no_row_is_inserted_into_a_range_that_was_read_with_a_lock() {
     let (engine, table) = kit::threads::engine("group", false);
     let (phantoms, turns, deadlocks) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     // Four seconds, or longer until enough has been done.
@@ -171,7 +171,7 @@ fn a_gap_ends_where_the_condition_ends() {
 
 #[test]
 #[ignore = "plants a bug in the whole process: make planted"]
-fn planted_an_insert_into_a_gap_that_is_kept_is_found_by_one_run() {
+fn planted_an_insert_into_a_locked_gap_is_found_by_one_run() {
     terrace_engine::planted::GAP_IGNORED.set(true);
     let found = std::panic::catch_unwind(a_gap_ends_where_the_condition_ends).is_err();
     terrace_engine::planted::GAP_IGNORED.set(false);

@@ -183,7 +183,7 @@ fn a_scan_is_one_lock_and_outlives_a_savepoint() {
 /// A scan that may lock ahead locks in the end what any scan does, is given the same rows, and comes to what others have locked
 /// when it has been given all that lies before.
 #[test]
-fn a_scan_that_locks_ahead_locks_what_it_is_given() {
+fn a_scan_that_locks_ahead_locks_exactly_the_rows_it_returns() {
     let rig = rig(7);
     rig.insert((0..2000).map(|n| n * 2), 100).unwrap();
     for key in [50, 52, 700] {
@@ -274,7 +274,7 @@ fn a_range_that_locks_ahead_locks_up_to_its_end() {
 /// What lay beside a row when a scan locked that may be another's by the next step: two cursors of one transaction share a row and
 /// one gives it back, or a change to it was taken back. The lock on the next row says nothing about it.
 #[test]
-fn a_range_does_not_cover_a_neighbour_that_was_given_back() {
+fn a_range_lock_does_not_cover_an_unlocked_neighbour() {
     let seek = 10u32.to_be_bytes();
     for isolation in [Isolation::ReadCommitted, Isolation::RepeatableRead] {
         for (changes, down) in [(false, false), (false, true), (true, false), (true, true)] {
@@ -338,7 +338,7 @@ fn planted_a_row_that_is_locked_with_its_neighbours_is_found_by_one_run() {
 
 /// Two cursors of one transaction meet in a row, one to read and one to write, and one of the two does not want it.
 #[test]
-fn a_cursor_that_gives_a_row_back_leaves_it_to_the_other() {
+fn a_cursor_that_unlocks_a_row_leaves_another_cursors_lock_on_it() {
     for (first, second) in [(Lock::Shared, Lock::Exclusive), (Lock::Exclusive, Lock::Shared)] {
         let rig = rig(1);
         rig.insert(1..=3, 10).unwrap();
@@ -376,7 +376,7 @@ fn a_cursor_that_gives_a_row_back_leaves_it_to_the_other() {
 
 /// A scan in READ COMMITTED unlocks most rows that it reads: no lock of theirs is left, however many rows are locked.
 #[test]
-fn neighbours_that_are_given_back_leave_no_locks() {
+fn unlocked_neighbours_leave_no_locks() {
     const KEPT: u32 = 100;
     const GIVEN_BACK: u32 = 5000;
     let rig = rig(3);
@@ -412,7 +412,7 @@ fn neighbours_that_are_given_back_leave_no_locks() {
 
 /// A replica looks up the rows of its source's change one by one: one lock each was more than a large change may have.
 #[test]
-fn rows_that_are_looked_up_in_their_order_are_few_locks_and_exactly_those() {
+fn rows_looked_up_in_key_order_take_few_locks_on_exactly_those_rows() {
     const ROWS: u32 = 4000;
     for (isolation, seed) in [(Isolation::ReadCommitted, 1), (Isolation::RepeatableRead, 2)] {
         let rig = rig(seed);

@@ -152,7 +152,7 @@ fn interleaved(seed: u64) -> (u64, u64) {
 }
 
 #[test]
-fn what_a_session_has_locked_no_other_changes_and_the_last_commit_counts() {
+fn no_session_changes_a_row_that_another_has_locked_and_the_last_commit_counts() {
     let seeds = std::env::var("TERRACE_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(24);
     let runs = (0..seeds).map(interleaved).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
     assert!(runs.0 > 20 * seeds && runs.1 > 20 * seeds, "{} commits, {} conflicts", runs.0, runs.1);

@@ -226,18 +226,18 @@ fn copies(seeds: std::ops::Range<u64>, partitions: usize, most: u64) -> (u32, u3
 }
 
 #[test]
-fn a_copy_beside_changes_is_the_instance_of_one_moment() {
+fn a_copy_beside_changes_is_point_in_time() {
     assert_eq!(copies(0..seeds(), 1, 60).0, seeds() as u32);
 }
 
 #[test]
-fn a_copy_of_a_log_in_parts_is_the_instance_of_one_moment() {
+fn a_copy_of_a_partitioned_log_is_point_in_time() {
     assert_eq!(copies(100..100 + seeds(), 3, 60).0, seeds() as u32);
 }
 
 /// The log goes round while pieces of it are copied.
 #[test]
-fn a_copy_beside_more_than_the_log_holds_is_of_one_moment_or_given_up() {
+fn a_copy_beside_more_changes_than_the_log_holds_is_point_in_time_or_given_up() {
     let (made, given_up, tries) = copies(150..150 + seeds(), 1, 5000);
     println!("{made} made in {tries} tries, {given_up} given up");
     assert!(u64::from(made + given_up) == seeds() && tries + given_up > made, "this proves little");
@@ -281,7 +281,7 @@ fn a_crash_in_the_middle_of_a_copy_leaves_the_original_and_no_half_copy() {
 }
 
 #[test]
-fn a_copy_that_is_given_up_or_finds_no_room_removes_what_it_made() {
+fn a_copy_that_is_given_up_or_finds_no_room_removes_its_files() {
     let mut original = Instance::new(300, 1);
     let copy = original.sim.disk("copy");
     for looks in [1, 3, 6] {
@@ -351,7 +351,7 @@ fn a_copy_gives_up_before_a_change_has_to_wait_for_it() {
 }
 
 #[test]
-fn a_copy_in_the_background_is_of_the_moment_of_its_end() {
+fn a_background_copy_has_the_state_of_its_end() {
     let mut behind = 0;
     for seed in 700..700 + seeds() {
         let mut original = Instance::new(seed, 2);
@@ -385,7 +385,7 @@ fn a_copy_in_the_background_is_of_the_moment_of_its_end() {
 }
 
 #[test]
-fn a_copy_in_the_background_that_fails_or_is_given_up_removes_what_it_made() {
+fn a_background_copy_that_fails_or_is_given_up_removes_its_files() {
     let mut original = Instance::new(800, 1);
     let copy = original.sim.disk("copy");
     for class in [Class::PageFlush, Class::LogWrite] {
@@ -480,7 +480,7 @@ mod planted {
     }
     #[test]
     #[ignore = "plants a bug in the whole process: make planted"]
-    fn not_noting_what_is_written_while_a_copy_is_made_is_found() {
+    fn a_copy_that_misses_pages_written_meanwhile_is_found() {
         is_found("WRITTEN_NOT_NOTED", &tier::WRITTEN_NOT_NOTED, 60, 20);
     }
 }

@@ -56,7 +56,7 @@ fn is_without_thread<T>(result: Result<T, Error>) -> bool {
 }
 
 #[test]
-fn the_first_temporary_table() {
+fn the_first_temporary_table_fails_while_no_thread_can_start_and_succeeds_later() {
     let sim = SimWorld::new(1);
     let (engine, sched) = open(&sim);
     let indexes = vec![IndexDef { name: "PRIMARY".into(), unique: true }];
@@ -76,7 +76,7 @@ fn the_first_temporary_table() {
 }
 
 #[test]
-fn a_copy_in_the_background() {
+fn a_background_copy_fails_while_no_thread_can_start_and_succeeds_later() {
     let sim = SimWorld::new(2);
     let (engine, sched) = open(&sim);
     let storage = &engine.core().storage;

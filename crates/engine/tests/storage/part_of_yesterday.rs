@@ -104,7 +104,7 @@ fn is_right(on: &Machine) {
 }
 
 #[test]
-fn a_file_of_yesterday_is_refused_after_a_close_and_after_a_crash() {
+fn an_older_copy_of_one_file_is_refused_after_a_close_and_after_a_crash() {
     for (seed, crash) in [(1, false), (2, true)] {
         for (name, word) in [("map", "the map is not the one"), ("superblock", ""), ("log.0", "")] {
             let (on, yesterday) = lives(seed, crash);
@@ -125,7 +125,7 @@ fn a_file_of_yesterday_is_refused_after_a_close_and_after_a_crash() {
 }
 
 #[test]
-fn after_a_close_any_page_of_the_map_that_is_of_yesterday_is_found() {
+fn after_a_close_an_older_copy_of_any_map_page_is_found() {
     let (on, yesterday) = lives(3, false);
     let (old, new) = (&yesterday["map"], files(&on.volume)["map"].clone());
     let changed: Vec<usize> = (0..old.len().min(new.len()) / (2 * PAGE))

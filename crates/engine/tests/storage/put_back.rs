@@ -81,7 +81,7 @@ fn end(sim: &SimWorld, disk: &SimDisk, engine: Arc<Engine>, crash: bool) {
 }
 
 #[test]
-fn a_volume_of_yesterday_never_takes_the_store_of_today() {
+fn an_older_copy_of_the_volume_never_takes_the_newer_store() {
     for seed in 0..4 {
         let sim = SimWorld::new(seed);
         let (disk, store) = (sim.disk("volume"), sim.store("store"));
@@ -195,7 +195,7 @@ fn put_back_a_copy_of_the_same_life() {
 }
 
 #[test]
-fn a_copy_of_the_same_life_never_takes_the_store_that_the_volume_has_written_to_since() {
+fn a_copy_from_the_same_run_never_takes_the_store_that_the_volume_has_written_to_since() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     put_back_a_copy_of_the_same_life();
 }
@@ -205,7 +205,7 @@ static ONE: Mutex<()> = Mutex::new(());
 
 #[test]
 #[ignore = "plants a bug in the whole process: make planted"]
-fn planted_a_mark_that_stands_still_is_found() {
+fn planted_an_epoch_mark_that_is_not_advanced_is_found() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     terrace_tier::planted::MARK_STANDS.set(true);
     let found = std::panic::catch_unwind(put_back_a_copy_of_the_same_life).is_err();
@@ -329,7 +329,7 @@ fn yesterday_and_today(sim: &SimWorld, disk: &Arc<SimDisk>, store: &Arc<SimStore
 }
 
 #[test]
-fn a_volume_put_back_adopts_the_store_loses_nothing_and_the_other_copy_is_fenced() {
+fn a_restored_volume_adopts_the_store_without_loss_and_the_other_copy_is_fenced() {
     for seed in 30..34 {
         let sim = SimWorld::new(seed);
         let (disk, store) = (sim.disk("volume"), sim.store("store"));
@@ -383,7 +383,7 @@ fn a_volume_put_back_adopts_the_store_loses_nothing_and_the_other_copy_is_fenced
 
 /// It was not lost at all: it runs, and is fenced when it looks at the store next. If it has written since it was looked at, nothing happens to it.
 #[test]
-fn a_copy_that_runs_while_another_adopts_its_store_is_fenced_or_makes_it_refuse() {
+fn a_running_copy_is_fenced_by_anothers_adoption_or_makes_it_fail() {
     for writes in [false, true] {
         let sim = SimWorld::new(40);
         let (disk, store) = (sim.disk("volume"), sim.store("store"));
@@ -422,7 +422,7 @@ fn a_copy_that_runs_while_another_adopts_its_store_is_fenced_or_makes_it_refuse(
 }
 
 #[test]
-fn what_was_collected_since_is_named_and_adoption_refused_unless_it_is_wanted_all_the_same() {
+fn adoption_names_objects_collected_since_and_is_refused_unless_forced() {
     let sim = SimWorld::new(41);
     let (disk, store) = (sim.disk("volume"), sim.store("store"));
     let engine = open(&sim, &disk, &store);

@@ -55,7 +55,7 @@ fn sink(engine: &Engine) -> Result<(), String> {
 }
 
 #[test]
-fn an_empty_store_is_not_made_its_own_by_an_instance_that_has_one_and_no_object_in_it() {
+fn an_instance_whose_store_holds_no_objects_does_not_take_another_empty_store() {
     let sim = SimWorld::new(1);
     let (disk, store, empty) = (sim.disk("volume"), sim.store("store"), sim.store("empty"));
     let engine = open(&sim, &disk, Some(&store)).unwrap();
@@ -85,7 +85,7 @@ fn an_empty_store_is_not_made_its_own_by_an_instance_that_has_one_and_no_object_
 
 /// As an instance begins without a store, and gets one later.
 #[test]
-fn a_store_that_comes_later_is_taken_and_from_then_on_is_the_one() {
+fn a_store_added_later_is_taken_and_is_then_the_only_one_accepted() {
     let sim = SimWorld::new(2);
     let (disk, store, empty) = (sim.disk("volume"), sim.store("store"), sim.store("empty"));
     let engine = open(&sim, &disk, None).unwrap();

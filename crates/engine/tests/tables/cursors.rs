@@ -186,7 +186,7 @@ fn walk(isolation: Isolation, lock: Lock, index: usize, backward: bool, seed: u6
 }
 
 #[test]
-fn a_cursor_whose_pages_leave_sees_what_it_would_have_seen() {
+fn a_cursor_whose_pages_are_evicted_returns_the_same_rows() {
     for (n, isolation) in LEVELS.into_iter().enumerate() {
         for lock in [Lock::None, Lock::Shared, Lock::Exclusive] {
             for index in [0, 1] {
@@ -248,7 +248,7 @@ fn more_cursors_than_frames_read_rows_of_entries_both_ways() {
 
 #[test]
 #[ignore = "plants a bug in the whole process: make planted"]
-fn planted_a_lost_place_that_is_trusted_is_found_by_one_run() {
+fn planted_trust_in_a_cursors_stale_position_is_found_by_one_run() {
     terrace_engine::planted::LOST_PLACE_TRUSTED.set(true);
     let found = LEVELS.map(|isolation| {
         std::panic::catch_unwind(|| [0, 1].map(|index| walk(isolation, Lock::None, index, false, 1))).is_err()

@@ -88,7 +88,7 @@ fn tables_that_were_hidden_are_dropped_without_another_wait_for_the_log() {
 }
 
 #[test]
-fn pages_of_a_dropped_table_stay_until_that_is_durable() {
+fn pages_of_a_dropped_table_stay_until_the_drop_is_durable() {
     let on = Machine::new(52);
     let engine = open(&on).unwrap();
     create(&engine, "db/a").unwrap();
@@ -122,7 +122,7 @@ fn pages_of_a_dropped_table_stay_until_that_is_durable() {
 
 /// A writer that needs space gets that of a table dropped a moment ago.
 #[test]
-fn a_dropped_table_makes_room_at_once() {
+fn a_dropped_table_frees_its_space_at_once() {
     let on = Machine::new(53);
     let engine = on.open(kit::config(4 << 20, 8 << 20, 8 << 20)).unwrap();
     create(&engine, OTHER).unwrap();
@@ -270,7 +270,7 @@ fn every_step(budget: u64) -> [u32; 3] {
 }
 
 #[test]
-fn each_table_of_a_statement_is_there_hidden_or_gone() {
+fn a_crash_leaves_each_table_of_a_drop_whole_hidden_or_gone() {
     let found = every_step(200);
     assert!(found.iter().all(|seen| *seen > 0), "{found:?}");
 }

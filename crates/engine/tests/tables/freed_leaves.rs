@@ -108,7 +108,7 @@ fn a_large_insert_that_fails_in_a_full_volume_leaves_room_for_a_copy_of_the_tabl
 /// Loads that build their tree and do not come to their end: rows in order, the tree written past the log or through it, and rows in no
 /// order, of which the last key comes twice; and those that a crash cuts.
 #[test]
-fn a_load_that_goes_back_leaves_no_page_a_slot() {
+fn a_rolled_back_load_leaves_no_page_with_a_slot() {
     const ROWS: u32 = 6000;
     for (case, (bypass, down)) in [(true, false), (true, true), (false, false)].into_iter().enumerate() {
         let on = Machine::new(64 + case as u64);
@@ -244,7 +244,7 @@ fn found(engine: &Engine, t: &Arc<Table>) -> Model {
 }
 
 #[test]
-fn freed_leaves_are_let_go_of_and_used_again_crashed_at_each_step() {
+fn freed_leaves_are_released_and_reused_with_a_crash_at_each_step() {
     let on = Machine::new(62);
     work(&on, &mut Vec::new()).unwrap();
     let steps = on.sim.steps();
@@ -286,7 +286,7 @@ fn freed_leaves_are_let_go_of_and_used_again_crashed_at_each_step() {
 
 /// Readers are on their way to leaves that purge and roll backs free, and that leave memory at once, for there is little of it.
 #[test]
-fn traversals_come_to_leaves_that_are_gone_and_begin_again() {
+fn traversals_that_meet_a_freed_leaf_restart() {
     const ROWS: u32 = 9000;
     let sim = SimWorld::new(63);
     let parts =

@@ -144,7 +144,7 @@ fn several_threads_use_more_open_trees_than_there_are_frames() {
 }
 
 #[test]
-fn power_cuts_take_nothing_from_more_open_trees_than_there_are_frames() {
+fn more_open_trees_than_frames_survive_power_loss() {
     for seed in 0..4 {
         let sim = SimWorld::new(seed);
         let volume = sim.disk("volume");
@@ -183,7 +183,7 @@ fn power_cuts_take_nothing_from_more_open_trees_than_there_are_frames() {
 
 /// What is truly in use is bounded by memory, and the error says what holds it.
 #[test]
-fn pages_held_at_the_same_time_beyond_memory_are_an_error_in_words() {
+fn holding_more_pages_at_once_than_memory_has_is_an_error() {
     let sim = SimWorld::new(1);
     let parts = Parts { world: sim.world(), volume: sim.disk("volume"), flash: None, store: None };
     let engine: Arc<Engine> = Engine::open(config(4 << 20), parts).unwrap();

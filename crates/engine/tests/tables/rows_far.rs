@@ -158,7 +158,7 @@ impl Instance {
 }
 
 #[test]
-fn rows_of_a_secondary_index_are_fetched_side_by_side() {
+fn rows_of_a_secondary_index_are_fetched_in_parallel() {
     let far = far(Without::default());
     for (from, lock, backward, expected) in [
         (1000, Lock::None, false, 0),
@@ -186,7 +186,7 @@ fn rows_of_a_secondary_index_are_fetched_side_by_side() {
 }
 
 #[test]
-fn leaves_of_a_rows_entries_are_fetched_side_by_side() {
+fn leaves_of_a_rows_entries_are_fetched_in_parallel() {
     let far = far(Without::default());
     let most = far.slowly(|txn| {
         with_entries(ROWS, |new| txn.insert(&far.table, &primary(ROWS), Row::from(&row(ROWS)), new)).unwrap()
@@ -215,7 +215,7 @@ fn leaves_of_a_rows_entries_are_fetched_side_by_side() {
 }
 
 #[test]
-fn leaves_of_many_rows_entries_are_fetched_side_by_side() {
+fn leaves_of_many_rows_entries_are_fetched_in_parallel() {
     let far = far(Without::default());
     let rows: Vec<u32> = (14_000..14_100).collect();
     let most = far.slowly(|txn| {
@@ -235,7 +235,7 @@ fn leaves_of_many_rows_entries_are_fetched_side_by_side() {
 }
 
 #[test]
-fn without_prefetch_one_is_fetched_after_the_other() {
+fn without_prefetch_leaves_are_fetched_one_by_one() {
     let far = far(Without::default().and(Mechanism::Prefetch));
     assert_eq!(far.scan(1000, 40, Lock::None, false, 40), 1);
     assert_eq!(

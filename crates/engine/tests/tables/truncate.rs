@@ -103,7 +103,7 @@ fn tables_are_emptied_together_or_not_at_all() {
 }
 
 #[test]
-fn one_table_that_there_is_not_leaves_the_others_as_they_are() {
+fn a_missing_table_leaves_the_others_unchanged() {
     let on = Machine::new(32);
     let engine = open(&on).unwrap();
     for name in PARTITIONS {
@@ -120,7 +120,7 @@ fn one_table_that_there_is_not_leaves_the_others_as_they_are() {
 
 /// An index costs no more in a table that was emptied than in a new one: rows have room to grow, and entries lose their heads.
 #[test]
-fn a_table_that_was_emptied_is_packed_as_a_new_one() {
+fn a_truncated_table_is_packed_like_a_new_one() {
     let mut bytes = Vec::new();
     for empties in [false, true] {
         let on = Machine::new(33);

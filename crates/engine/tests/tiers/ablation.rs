@@ -166,7 +166,7 @@ fn seen(without: Without) -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn what_is_left_out_does_nothing_and_all_else_goes_on() {
+fn an_ablated_mechanism_does_nothing_and_the_others_still_work() {
     let all = Mechanism::NAMES.map(|(_, one)| one).into_iter().fold(Without::default(), Without::and);
     let tested =
         SHOWN.map(|(one, _)| one).into_iter().chain(ELSEWHERE).fold(Without::default(), Without::and);
@@ -200,7 +200,7 @@ fn sunk(without: Without) -> u64 {
 }
 
 #[test]
-fn what_is_written_again_and_again_sinks_later() {
+fn blocks_written_again_and_again_sink_later() {
     let [deferred, not] = [Without::default(), Without::default().and(Mechanism::Deferral)].map(sunk);
     println!("blocks sunk: {deferred}, without deferral {not}");
     assert!(deferred > 0 && 10 * deferred < 9 * not, "{deferred} and {not}");

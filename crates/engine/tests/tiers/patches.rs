@@ -291,7 +291,7 @@ fn a_crash_at_each_step_of_blocks_that_are_patched() {
 /// The volume is of format 9 until its first patch, and of 10, in both copies of its superblock, from then on; without patches it stays what it
 /// is, and goes on with those that it has.
 #[test]
-fn the_format_says_that_there_are_patches_from_the_first_on() {
+fn the_volume_format_version_rises_with_the_first_patch() {
     let mut run = Run::new(51);
     run.without = run.without.and(Mechanism::Patches);
     run.work().unwrap();
@@ -327,7 +327,7 @@ fn the_format_says_that_there_are_patches_from_the_first_on() {
 
 /// Two sinkers come to the volume's first patch at the same time: neither puts its own before both copies say so.
 #[test]
-fn a_sinker_that_finds_one_copy_noted_waits_for_the_other() {
+fn a_sinker_waits_until_both_superblock_copies_have_the_patch_format() {
     let run = Run::new(53);
     let engine = run.open().unwrap();
     let checkpointer = engine.core().storage.checkpointer.clone();

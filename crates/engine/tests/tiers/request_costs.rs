@@ -22,7 +22,7 @@ fn cost(engine: &Engine) -> f64 {
 }
 
 #[test]
-fn requests_cost_a_month_what_those_of_the_last_hour_say() {
+fn the_monthly_cost_of_requests_is_extrapolated_from_the_last_hour() {
     let sim = SimWorld::new(1);
     let config = Config {
         memory: Bytes(10 << 20),

@@ -81,7 +81,7 @@ fn asked(without: Without) -> (u64, u64) {
 }
 
 #[test]
-fn where_very_many_miss_at_once_some_share_a_request_and_without_that_none() {
+fn many_concurrent_misses_share_requests_unless_ablated() {
     let shared = asked(Without::default());
     let alone = asked(Without::default().and(Mechanism::SharedMisses));
     println!("{shared:?} requests and pages that came along; without it {alone:?}");

@@ -98,7 +98,7 @@ fn volume(requests: u64) -> TableRule {
 }
 
 #[test]
-fn who_changes_a_limited_table_is_slowed_to_its_limit_and_nobody_else_is() {
+fn writers_of_a_limited_table_are_throttled_to_its_limit_and_no_others() {
     let rig = Rig::new(Bytes(256 << 20), Bytes(256 << 20), None, SimWorld::new(1), volume(200));
     let (took, longest) = rig.load(&rig.limited, 0..6_000);
     let (flushed, seen) = (rig.flushed(), rig.writes());
@@ -115,7 +115,7 @@ fn who_changes_a_limited_table_is_slowed_to_its_limit_and_nobody_else_is() {
 }
 
 #[test]
-fn a_limit_does_not_keep_the_log_from_its_room_nor_a_checkpoint_from_who_asks() {
+fn a_write_limit_blocks_neither_log_space_nor_a_requested_checkpoint() {
     let rig = Rig::new(Bytes(8 << 20), Bytes(256 << 20), None, SimWorld::new(2), volume(1));
     rig.load(&rig.limited, 0..1000);
     let before = rig.writes();
@@ -152,7 +152,7 @@ fn a_commit_that_is_killed_waits_for_no_limit() {
 }
 
 #[test]
-fn a_limit_of_the_store_slows_who_fills_the_object_buffer_before_it_yields() {
+fn a_store_limit_throttles_writers_that_fill_the_object_buffer_before_it_yields() {
     let sim = SimWorld::new(3);
     let store = sim.store("store");
     let rule = TableRule { object_writes: Limit { requests: 2, bytes: 0 }, ..TableRule::default() };

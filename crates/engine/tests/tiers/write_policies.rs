@@ -167,7 +167,7 @@ fn each_policy(restarts: bool) {
 
 /// `make test` takes some steps; `TERRACE_EVERY_STEP=1` all of them.
 #[test]
-fn a_crash_at_any_step_of_any_policy_loses_nothing_and_serves_nothing_old() {
+fn a_crash_at_any_step_of_any_policy_loses_no_commit_and_serves_no_stale_page() {
     for policy in [WritePolicy::Clean, WritePolicy::Dual, WritePolicy::Auto] {
         let run = |rig: &Rig, may: &mut Vec<Model>| -> Result<(), Error> {
             let engine = rig.open()?;

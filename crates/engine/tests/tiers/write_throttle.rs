@@ -195,7 +195,7 @@ fn sinkers_keep_to(requests_max: usize, most: u64, rows: u64) -> (u64, u64) {
 const BURST: u64 = 10;
 
 #[test]
-fn sinkers_ask_the_store_no_more_often_than_they_may_and_writers_are_slowed_to_that() {
+fn sinkers_keep_to_their_request_limit_and_writers_are_throttled_to_it() {
     let _one = kit::alone();
     let (free, fast) = sinkers_keep_to(0, 1_000_000, 16_000);
     let (asked, slow) = sinkers_keep_to(4, 4, 16_000);
@@ -318,7 +318,7 @@ fn an_update_of_all_far_rows_whose_undo_finds_no_room_fails_in_bounded_time() {
 
 #[test]
 #[ignore = "plants a bug in the whole process: make planted"]
-fn planted_writers_that_are_paced_for_nothing_take_minutes_longer() {
+fn planted_writers_throttled_for_nothing_take_minutes_longer() {
     let _one = kit::alone();
     terrace_engine::planted::THROTTLED_FOR_NOTHING.set(true);
     let took = std::panic::catch_unwind(update_all_far_rows);
@@ -342,7 +342,7 @@ const LEAST: u32 = 24;
 
 /// They go on to where a page waits for a block to sink.
 #[test]
-fn writers_without_their_pace_take_the_last_slots_and_none_fails() {
+fn writers_without_their_throttle_take_the_last_slots_and_none_fails() {
     let _one = kit::alone();
     let least = [1, 2, 3].map(|seed| {
         let rig = Rig::without(Mechanism::Pacing, seed, 50_000_000, Bytes(16 << 20), Bytes(8 << 20));
@@ -356,7 +356,7 @@ fn writers_without_their_pace_take_the_last_slots_and_none_fails() {
 
 #[test]
 #[ignore = "plants a bug in the whole process: make planted"]
-fn planted_writers_that_are_not_paced_take_the_last_slots() {
+fn planted_writers_without_a_throttle_take_the_last_slots() {
     let _one = kit::alone();
     terrace_engine::planted::WRITERS_NOT_THROTTLED.set(true);
     let found = (1..=3).find(|seed| Rig::new(*seed, 50_000_000).load(20_000).least < LEAST);
@@ -566,7 +566,7 @@ fn throttled_builds_over_a_dead_store_fail_and_roll_back() {
 
 #[test]
 #[ignore = "plants a bug in the whole process: make planted"]
-fn planted_builds_that_give_no_way_take_the_last_slots() {
+fn planted_builds_without_their_throttle_take_the_last_slots() {
     let _one = kit::alone();
     terrace_engine::planted::BUILDS_NOT_THROTTLED.set(true);
     let builds = [(SMALL, false), (LARGE[0], false), (LARGE[1], false), (LARGE[1], true)];

@@ -126,7 +126,7 @@ impl Rig {
 }
 
 #[test]
-fn a_wait_for_a_slot_ends_and_the_roll_back_does_not() {
+fn a_cancelled_wait_for_a_slot_ends_and_the_rollback_ignores_the_cancel() {
     let rig = Rig::new(1, 5 << 20);
     rig.on.store().faults.dead.store(true, Ordering::SeqCst);
     let txn = rig.engine.begin(Isolation::ReadCommitted);
@@ -198,7 +198,7 @@ fn a_throttled_change_that_is_cancelled_is_not_made() {
 }
 
 #[test]
-fn a_wait_for_log_room_ends_and_the_roll_back_does_not() {
+fn a_cancelled_wait_for_log_room_ends_and_the_rollback_ignores_the_cancel() {
     let rig = Rig::new(2, 64 << 20);
     rig.fill(0..10);
     let txn = rig.engine.begin(Isolation::ReadCommitted);
@@ -224,7 +224,7 @@ fn a_wait_for_log_room_ends_and_the_roll_back_does_not() {
 }
 
 #[test]
-fn a_wait_for_a_frame_ends() {
+fn a_cancelled_wait_for_a_frame_ends() {
     let rig = Rig::new(3, 64 << 20);
     rig.fill(0..4000);
     let pins = rig.pin_all();
@@ -257,7 +257,7 @@ fn a_wait_for_a_frame_ends() {
 /// Opening a table and what is asked of one outside of transactions wait for pages, too. A table whose opening was cancelled is not
 /// open in part: the next one finds all of it.
 #[test]
-fn a_wait_outside_of_a_transaction_ends_and_the_next_one_finds_all() {
+fn a_cancelled_opening_of_a_table_leaves_nothing_half_open() {
     let rig = Rig::new(4, 64 << 20);
     rig.fill(0..4000);
     let index = |name: &str| IndexDef { name: name.into(), unique: false };

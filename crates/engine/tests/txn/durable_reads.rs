@@ -365,7 +365,7 @@ fn seeds(default: u64) -> std::ops::Range<u64> {
 }
 
 #[test]
-fn what_was_answered_survives_power_loss() {
+fn answered_rows_survive_power_loss() {
     let (mut answers, mut crashes) = (0, 0);
     for seed in seeds(60) {
         let done = lives(seed, false, 6);
@@ -376,7 +376,7 @@ fn what_was_answered_survives_power_loss() {
 }
 
 #[test]
-fn what_was_answered_from_cold_pages_survives_power_loss() {
+fn rows_answered_from_cold_pages_survive_power_loss() {
     let (mut answers, mut crashes) = (0, 0);
     for seed in seeds(6) {
         let done = lives(seed, true, 4);
@@ -444,7 +444,7 @@ fn a_commit_is_seen_when_its_ticket_was_waited_for_or_when_all_commits_are() {
 }
 
 #[test]
-fn a_commit_that_the_binary_log_has_is_seen_at_once_but_not_before_those_before_it() {
+fn a_commit_in_the_binary_log_is_seen_at_once_but_not_before_earlier_commits() {
     let sim = SimWorld::new(2);
     let (engine, table, disk) = one_table(&sim);
     let prepared = engine.begin(Isolation::RepeatableRead);
@@ -472,7 +472,7 @@ fn a_commit_that_the_binary_log_has_is_seen_at_once_but_not_before_those_before_
 }
 
 #[test]
-fn when_the_log_has_failed_views_stay_and_reads_under_locks_fail() {
+fn after_a_log_failure_snapshot_reads_go_on_and_locking_reads_fail() {
     let sim = SimWorld::new(3);
     let (engine, table, disk) = one_table(&sim);
     let ticket = change(&engine, &table, b"lost");
@@ -490,7 +490,7 @@ fn when_the_log_has_failed_views_stay_and_reads_under_locks_fail() {
 /// See `terrace_engine::planted`.
 #[test]
 #[ignore = "plants a bug in the whole process: make planted"]
-fn planted_answers_with_what_is_not_durable_are_found_within_forty_seeds() {
+fn planted_answers_with_rows_not_yet_durable_are_found_within_forty_seeds() {
     use terrace_engine::planted as engine;
     let bugs = [
         ("SEEN_BEFORE_DURABLE", &engine::SEEN_BEFORE_DURABLE),

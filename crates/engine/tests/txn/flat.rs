@@ -296,7 +296,7 @@ fn updates_by_four_threads_leave_the_space_and_the_history_flat() {
 }
 
 #[test]
-fn what_a_long_reader_held_back_is_given_back_when_it_ends() {
+fn pages_that_a_long_reader_held_back_are_freed_when_it_ends() {
     // The reader goes back over hundreds of versions of each row: not by reads of the volume.
     let rig = Rig::new("reader", (32 << 20) + 100 * updates());
     let part = updates() / 10;

@@ -217,7 +217,7 @@ fn pages(engine: &Engine, table: &Table) -> [u64; 4] {
 }
 
 #[test]
-fn a_transaction_ten_times_the_memory_is_rolled_back_and_its_space_used_again() {
+fn a_transaction_ten_times_the_memory_is_rolled_back_and_its_space_reused() {
     let (run, engine, table) = Run::new(1);
     run.settle(&engine).unwrap();
     let before = pages(&engine, &table);
@@ -246,7 +246,7 @@ fn a_transaction_ten_times_the_memory_is_rolled_back_and_its_space_used_again() 
 }
 
 #[test]
-fn a_rollback_killed_at_several_points_comes_to_its_end_after_the_restarts() {
+fn a_rollback_killed_at_several_points_completes_after_the_restarts() {
     let (run, engine, table) = Run::new(2);
     let txn = engine.begin(Isolation::RepeatableRead);
     run.change(&txn, &table).unwrap();
@@ -270,7 +270,7 @@ fn a_rollback_killed_at_several_points_comes_to_its_end_after_the_restarts() {
 }
 
 #[test]
-fn a_rollback_killed_while_its_session_lives_comes_to_its_end_after_the_restart() {
+fn a_rollback_killed_while_its_session_lives_completes_after_the_restart() {
     let (run, engine, table) = Run::new(3);
     let txn = engine.begin(Isolation::RepeatableRead);
     run.change(&txn, &table).unwrap();

@@ -102,7 +102,7 @@ fn a_large_value_is_cut() -> u64 {
 }
 
 #[test]
-fn a_crash_amid_a_large_value_leaves_no_page() {
+fn a_crash_while_a_large_value_is_written_leaks_no_page() {
     let cut = a_large_value_is_cut();
     assert!(cut > 10, "only {cut} values were cut: this proves little");
 }
@@ -165,7 +165,7 @@ fn an_insert_over_a_mark_goes_back(len: usize, to_savepoint: bool, crash_after: 
 }
 
 #[test]
-fn an_insert_over_a_purged_mark_that_goes_back_leaves_no_mark() {
+fn a_rolled_back_insert_over_a_purged_delete_mark_leaves_no_mark() {
     for len in [100, 100_000, 60_000] {
         for to_savepoint in [false, true] {
             an_insert_over_a_mark_goes_back(len, to_savepoint, None);
@@ -206,7 +206,7 @@ fn a_table_is_truncated_before_its_past_is_purged() {
 }
 
 #[test]
-fn purge_of_what_was_before_a_truncate_touches_nothing_that_came_after() {
+fn purge_of_rows_from_before_a_truncate_touches_no_later_row() {
     a_table_is_truncated_before_its_past_is_purged();
 }
 
@@ -284,7 +284,7 @@ fn versions_share_parts(crash_after: Option<u64>) -> bool {
 }
 
 #[test]
-fn a_part_goes_with_the_last_version_that_has_it() {
+fn an_off_page_part_is_freed_with_the_last_version_that_has_it() {
     versions_share_parts(None);
     let crashes = (1..40).filter(|n| versions_share_parts(Some(*n))).count();
     assert!(crashes > 5, "only {crashes} crashes");
@@ -338,7 +338,7 @@ fn an_update_meets_a_change_that_goes_back() {
 }
 
 #[test]
-fn an_update_keeps_no_part_of_a_change_that_goes_back() {
+fn an_update_keeps_no_off_page_part_of_a_rolled_back_change() {
     an_update_meets_a_change_that_goes_back();
 }
 

@@ -33,7 +33,7 @@ fn written(engine: &Engine, disk: &SimDisk) -> u64 {
 }
 
 #[test]
-fn one_of_many_reserves_numbers_for_all() {
+fn one_superblock_write_reserves_transaction_numbers_for_all_threads() {
     let sim = SimWorld::new(1);
     let disk = sim.disk("volume");
     let engine = open(&disk);

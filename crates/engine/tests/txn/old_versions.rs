@@ -398,7 +398,7 @@ fn lives(seed: u64) -> Run {
 }
 
 #[test]
-fn an_old_view_keeps_its_rows_whatever_becomes_of_them() {
+fn an_old_view_keeps_its_rows_whatever_later_transactions_do() {
     let seeds = std::env::var("TERRACE_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(12);
     let (mut past, mut conflicts, mut kept, mut taken) = (0, 0, 0, 0);
     for seed in 0..seeds {

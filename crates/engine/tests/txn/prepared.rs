@@ -80,7 +80,7 @@ fn no_room(engine: &Arc<Engine>) -> Vec<LogRoom> {
 }
 
 #[test]
-fn a_commit_by_name_that_fails_can_be_made_again() {
+fn a_failed_commit_by_name_can_be_repeated() {
     let (mut run, engine) = Run::new(1);
     let rooms = no_room(&engine);
     let failed = engine.commit_prepared(XID);
@@ -151,18 +151,18 @@ fn fail_in_the_middle(crashes: bool) {
 }
 
 #[test]
-fn a_roll_back_by_name_that_fails_in_the_middle_goes_on() {
+fn a_rollback_by_name_that_fails_half_way_resumes() {
     fail_in_the_middle(false);
 }
 
 #[test]
-fn a_roll_back_by_name_that_a_crash_ends_in_the_middle_goes_on_by_itself() {
+fn a_rollback_by_name_interrupted_by_a_crash_resumes_by_itself() {
     fail_in_the_middle(true);
 }
 
 #[test]
 #[ignore = "plants a bug in the whole process: make planted"]
-fn planted_a_transaction_that_is_prepared_still_in_its_roll_back_is_found() {
+fn planted_a_transaction_still_prepared_during_its_rollback_is_found() {
     terrace_engine::planted::PREPARED_IN_ROLLBACK.set(true);
     assert!(std::panic::catch_unwind(|| fail_in_the_middle(true)).is_err());
     terrace_engine::planted::PREPARED_IN_ROLLBACK.set(false);

@@ -120,7 +120,7 @@ fn scattered(count: u32) -> impl Iterator<Item = u32> {
 }
 
 #[test]
-fn leaves_of_small_transactions_are_fetched_side_by_side() {
+fn leaves_of_small_transactions_are_fetched_in_parallel() {
     let _one = kit::alone();
     let of: Vec<Vec<u32>> = scattered(60).map(|key| vec![key]).collect();
     let most = asked_at_a_time(&of);
@@ -128,7 +128,7 @@ fn leaves_of_small_transactions_are_fetched_side_by_side() {
 }
 
 #[test]
-fn leaves_of_a_long_transaction_are_fetched_side_by_side() {
+fn leaves_of_a_long_transaction_are_fetched_in_parallel() {
     let _one = kit::alone();
     // A first one, by which purge learns that it has to wait.
     let most = asked_at_a_time(&[vec![ROWS - 1], scattered(200).collect()]);
@@ -136,7 +136,7 @@ fn leaves_of_a_long_transaction_are_fetched_side_by_side() {
 }
 
 #[test]
-fn without_looking_ahead_they_are_fetched_one_by_one() {
+fn without_purges_read_ahead_leaves_are_fetched_one_by_one() {
     let _one = kit::alone();
     let of: Vec<Vec<u32>> = scattered(60).map(|key| vec![key]).collect();
     planted::PURGE_LOOKS_NOT_AHEAD.set(true);

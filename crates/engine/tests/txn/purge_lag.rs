@@ -51,7 +51,7 @@ impl Rig {
 }
 
 #[test]
-fn writers_wait_for_a_purge_that_is_late() {
+fn writers_are_throttled_while_purge_lags() {
     for seed in 1..=3 {
         let rig = Rig::new(seed, LAG_MAX as usize);
         let most = rig.changes(20_000);
@@ -78,7 +78,7 @@ fn writers_wait_for_a_purge_that_is_late() {
 }
 
 #[test]
-fn what_a_reader_holds_back_slows_nobody() {
+fn history_that_a_reader_holds_back_throttles_no_writer() {
     let rig = Rig::new(4, LAG_MAX as usize);
     let reader = rig.engine.begin(Isolation::RepeatableRead);
     reader.open_view();

@@ -120,7 +120,7 @@ fn left(engine: &Engine) -> u64 {
 
 /// Each of several transactions in its own stream, and one of them in two parts, since the store comes and goes.
 #[test]
-fn the_rollback_is_taken_up_when_the_store_answers() {
+fn a_failed_rollback_resumes_when_the_store_answers() {
     let _one = kit::alone();
     let (run, engine, table) = filled();
     let txns: Vec<_> = (0..3).map(|_| begin(&engine)).collect();
@@ -172,13 +172,13 @@ fn finds(switch: &planted::Switch, fails: impl FnOnce() + std::panic::UnwindSafe
 }
 
 #[test]
-fn the_volume_opens_again() {
+fn a_volume_with_a_failed_rollback_opens_again() {
     let _one = kit::alone();
     rolled_back(false);
 }
 
 #[test]
-fn purge_of_the_next_transactions_forgets_nothing_of_it() {
+fn purge_of_later_transactions_keeps_the_undo_of_a_failed_rollback() {
     let _one = kit::alone();
     rolled_back(true);
 }
@@ -190,13 +190,13 @@ fn half_a_statement_is_not_committed() {
 }
 
 #[test]
-fn a_stream_that_the_next_transaction_takes_is_found() {
+fn a_planted_reuse_of_an_unfinished_rollbacks_undo_stream_is_found() {
     finds(&planted::UNFINISHED_STREAM_REUSED, || rolled_back(false));
     finds(&planted::UNFINISHED_STREAM_REUSED, || rolled_back(true));
 }
 
 #[test]
-fn a_commit_of_half_a_statement_is_found() {
+fn a_planted_commit_of_half_a_statement_is_found() {
     finds(&planted::HALF_A_STATEMENT_COMMITTED, statement_undone_in_part);
 }
 
@@ -274,7 +274,7 @@ impl Worker for Killer {
 
 /// A row's change can't be undone when its entry is in the way of another; then the store is back, and the statement is undone.
 #[test]
-fn a_transaction_is_whole_again_when_what_it_owed_is_undone() {
+fn a_transaction_may_commit_again_once_its_failed_statement_is_undone() {
     let _one = kit::alone();
     let (run, engine, filler) = filled();
     let indexes = ["PRIMARY", "u"].map(|name| IndexDef { name: name.into(), unique: true }).to_vec();

@@ -89,7 +89,7 @@ fn a_unique_key_whose_deletion_is_rolled_back_keeps_others_out() {
 }
 
 #[test]
-fn a_unique_key_that_is_only_ever_rolled_back_is_nobodys_duplicate() {
+fn a_unique_key_that_is_always_rolled_back_is_no_duplicate() {
     race(
         Isolation::ReadCommitted,
         insert,

@@ -217,7 +217,7 @@ fn run(rig: &Rig, engine: &Arc<Engine>, rounds: u64, may: &mut Vec<Model>) -> Re
 }
 
 #[test]
-fn a_temporary_table_is_its_model_and_nothing_of_it_lasts() {
+fn a_temporary_table_agrees_with_a_model_and_leaves_nothing() {
     for (seed, flash) in [(1, true), (2, false), (3, true)] {
         let rig = Rig::new(seed, flash);
         let engine = rig.open().unwrap();
@@ -281,7 +281,7 @@ fn temporary_tables_write_no_log_and_take_no_slot() {
 }
 
 #[test]
-fn the_space_of_a_dropped_table_is_given_back() {
+fn the_space_of_a_dropped_temporary_table_is_freed() {
     let rig = Rig::new(5, true);
     let engine = rig.open().unwrap();
     let fill = |name: &str| {
@@ -307,7 +307,7 @@ fn the_space_of_a_dropped_table_is_given_back() {
 }
 
 #[test]
-fn what_a_dropped_table_gives_back_is_not_its_neighbours() {
+fn a_dropped_temporary_table_frees_no_page_of_its_neighbours() {
     let rig = Rig::new(9, true);
     let engine = rig.open().unwrap();
     let fill = |name: &str, rows: u64| {
@@ -368,7 +368,7 @@ fn a_full_temporary_space_is_an_error_and_everything_else_goes_on() {
 }
 
 #[test]
-fn flash_that_fails_is_left_for_the_volume() {
+fn temporary_pages_move_to_the_volume_when_flash_fails() {
     let rig = Rig::new(7, true);
     let engine = rig.open().unwrap();
     let table = engine.create_temporary_table("tmp/t", &def()).unwrap();
@@ -578,15 +578,19 @@ fn planted_each_bug_of_temporary_tables_is_found_by_one_run() {
         (
             "SPILL_SLOT_FREED_EARLY",
             &tier::SPILL_SLOT_FREED_EARLY,
-            a_temporary_table_is_its_model_and_nothing_of_it_lasts,
+            a_temporary_table_agrees_with_a_model_and_leaves_nothing,
         ),
-        ("SPILL_CUT_SHORT", &tier::SPILL_CUT_SHORT, what_a_dropped_table_gives_back_is_not_its_neighbours),
+        (
+            "SPILL_CUT_SHORT",
+            &tier::SPILL_CUT_SHORT,
+            a_dropped_temporary_table_frees_no_page_of_its_neighbours,
+        ),
         (
             "SPILL_LEFT",
             &tier::SPILL_LEFT,
             a_crash_at_any_step_leaves_nothing_of_temporary_tables_and_all_of_the_others,
         ),
-        ("SIDE_KEPT", &engine::SIDE_KEPT, a_temporary_table_is_its_model_and_nothing_of_it_lasts),
+        ("SIDE_KEPT", &engine::SIDE_KEPT, a_temporary_table_agrees_with_a_model_and_leaves_nothing),
     ];
     for (name, switch, run) in runs {
         switch.set(true);
@@ -599,7 +603,7 @@ fn planted_each_bug_of_temporary_tables_is_found_by_one_run() {
 
 /// What the spill space does not give can't be undone now: the transaction is not prepared either, for it could not be committed then.
 #[test]
-fn a_side_undone_in_part_is_neither_prepared_nor_committed() {
+fn a_transaction_whose_temporary_rows_were_undone_in_part_is_neither_prepared_nor_committed() {
     let sim = SimWorld::new(3);
     let (volume, flash) = (sim.disk("volume"), sim.disk("flash"));
     let config = Config {

@@ -158,7 +158,7 @@ fn what_is_lost_is_passed_by() {
 }
 
 #[test]
-fn what_is_lost_for_good_holds_up_nothing_else() {
+fn pages_lost_for_good_block_no_other_work() {
     let _one = kit::alone();
     what_is_lost_is_passed_by();
 }
@@ -194,7 +194,7 @@ fn a_store_that_does_not_answer_is_waited_for_and_slows_no_writer() {
 
 /// It has objects of another instance, and so none of this one's.
 #[test]
-fn what_another_s_store_does_not_have_is_not_lost() {
+fn pages_absent_from_a_foreign_store_do_not_count_as_lost() {
     let _one = kit::alone();
     let run = Run::new(3);
     let theirs = Run::new(4);

@@ -62,7 +62,7 @@ fn change(random: &dyn Random, txn: &Txn, table: &Table, sees: &mut Model) {
 }
 
 #[test]
-fn what_is_put_and_deleted_is_what_a_map_has() {
+fn puts_and_deletes_agree_with_a_map() {
     for seed in 0..12 {
         let random = SimWorld::new(seed).random;
         let rig = Rig::new(&format!("upsert-{seed}"));

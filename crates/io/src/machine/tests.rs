@@ -35,7 +35,7 @@ const V1: &str = "34 31 0:31 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,
                   35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n";
 
 #[test]
-fn the_least_limit_on_the_way_up_counts() {
+fn the_smallest_limit_on_the_path_to_the_root_counts() {
     let root = Root::new("way", "0::/system.slice/db.service/server\n", V2);
     assert_eq!(root.limit(), None, "no file says anything");
     root.file("sys/fs/cgroup/system.slice/db.service/server/memory.max", "max\n");
@@ -71,7 +71,7 @@ fn version_one_has_its_limits_in_other_files() {
 
 /// Without a name space of its own, a container sees the name of its group on the machine, and only its group is mounted.
 #[test]
-fn where_only_a_part_is_mounted_the_way_begins_there() {
+fn with_a_partial_mount_the_path_begins_at_the_mount() {
     let mounts = "40 39 0:32 /docker/abc /sys/fs/cgroup/memory\\040one ro - cgroup cgroup rw,memory\n";
     for (name, group, limit) in [
         ("own", "/docker/abc", 1),
@@ -88,7 +88,7 @@ fn where_only_a_part_is_mounted_the_way_begins_there() {
 
 /// Both versions at once: the memory is limited by one of them, and the other has no such file.
 #[test]
-fn hierarchies_of_both_versions_may_be_there_at_once() {
+fn limits_of_both_hierarchy_versions_are_read_at_once() {
     let mounts = format!("{V1}41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n");
     let root = Root::new("both", "4:memory:/a\n0::/a/b\n", &mounts);
     root.file("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "6442450944\n");
@@ -98,7 +98,7 @@ fn hierarchies_of_both_versions_may_be_there_at_once() {
 }
 
 #[test]
-fn what_cannot_be_read_limits_nothing() {
+fn an_unreadable_limit_is_ignored() {
     let odd = ("nonsense\n0:\n", "nonsense\n - \n1 2 3 - cgroup2\n");
     for (cgroup, mounts) in [("", V2), ("0::/a", ""), ("0::/a", V2), odd] {
         let root = Root::new("odd", cgroup, mounts);

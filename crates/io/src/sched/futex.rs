@@ -53,13 +53,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_without_end_are_waits_without_end() {
+    fn unbounded_timeouts_wait_for_ever() {
         assert!(after(Duration::MAX).is_none());
         assert!(after(Duration::from_secs(1)).is_some());
     }
 
     #[test]
-    fn a_word_that_has_changed_is_not_waited_for() {
+    fn a_changed_futex_word_is_not_waited_for() {
         assert!(!wait(&AtomicU32::new(2), 1, None, 1));
         assert!(wait(&AtomicU32::new(1), 1, Some(Duration::from_millis(2)), 1));
     }

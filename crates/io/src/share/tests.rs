@@ -12,7 +12,7 @@ fn background_work_never_takes_the_last_places() {
 }
 
 #[test]
-fn a_waiter_goes_on_when_a_place_is_given_back() {
+fn a_waiter_goes_on_when_a_place_is_released() {
     let share = Arc::new(Share::new(4, 1));
     let first = share.enter(Urgency::Background, 1).unwrap();
     let (entered, has_entered) = std::sync::mpsc::channel();

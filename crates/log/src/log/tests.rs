@@ -100,7 +100,7 @@ fn records_read_back_as_they_were_written_and_are_small() {
 
 /// One way to write each record; positions that lead nowhere.
 #[test]
-fn a_record_that_nobody_writes_makes_no_sense() {
+fn a_record_with_a_non_canonical_encoding_is_refused() {
     let header = RecordHeader { own: 10, first: 10, length: 9, ops_len: 1, id: id(3) };
     let mut good = Vec::new();
     record::encode(&header, &[5], 10, &mut good);
@@ -287,7 +287,7 @@ fn a_reservation_larger_than_the_log_fails_at_once() {
 }
 
 #[test]
-fn room_not_used_is_given_back() {
+fn unused_reserved_room_is_released() {
     let mut rig = Rig::new(6, 1, 64);
     let log = rig.open().log;
     for _ in 0..1000 {
@@ -319,7 +319,7 @@ fn a_failed_sync_poisons_for_good() {
 }
 
 #[test]
-fn stamps_come_before_the_end_is_known() {
+fn pages_are_stamped_before_the_appended_end_moves() {
     let mut rig = Rig::new(8, 1, 256);
     let log = rig.open().log;
     let mut room = log.clone().reserve(200, Urgency::Normal).unwrap();
@@ -333,7 +333,7 @@ fn stamps_come_before_the_end_is_known() {
 }
 
 #[test]
-fn who_is_called_hears_of_what_was_durable_before_the_log_stopped() {
+fn callbacks_report_commits_durable_before_the_log_stopped() {
     let mut rig = Rig::new(1, 2, 64);
     let log = rig.open().log;
     let (told, answers) = std::sync::mpsc::channel();

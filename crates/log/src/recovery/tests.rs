@@ -104,7 +104,7 @@ fn reopen(rig: &mut Rig, model: &mut Model) -> Arc<Log> {
 }
 
 #[test]
-fn what_was_acknowledged_survives_a_crash_at_each_step_and_is_a_prefix() {
+fn acknowledged_records_survive_a_crash_at_each_step_and_form_a_prefix() {
     for partitions in [1, 3, 8] {
         let mut crashes = 0;
         for step in 0..150 {
@@ -130,7 +130,7 @@ fn what_was_acknowledged_survives_a_crash_at_each_step_and_is_a_prefix() {
 }
 
 #[test]
-fn many_lives_of_one_log() {
+fn a_log_survives_many_restarts() {
     for seed in 0..12 {
         let mut rig = Rig::new(seed, 1 + seed as usize % 4, 96);
         let mut model = Model { acked: rig::FIRST, checkpoint: rig::FIRST, ..Model::default() };
@@ -147,7 +147,7 @@ fn many_lives_of_one_log() {
 /// The process dies and the machine does not: what it wrote and never synced is read, built upon and
 /// acknowledged, and then the power goes.
 #[test]
-fn what_a_killed_process_left_unsynced_is_synced_before_it_is_built_upon() {
+fn unsynced_records_of_a_killed_process_are_synced_before_new_ones_follow() {
     for seed in 0..40 {
         let mut rig = Rig::new(seed, 2, 128);
         let mut model = Model { acked: rig::FIRST, checkpoint: rig::FIRST, ..Model::default() };
@@ -166,7 +166,7 @@ fn what_a_killed_process_left_unsynced_is_synced_before_it_is_built_upon() {
 }
 
 #[test]
-fn what_the_operating_system_has_survives_the_end_of_the_process_at_each_step() {
+fn written_records_survive_a_kill_at_each_step() {
     for partitions in [1, 3] {
         let mut unsynced = 0;
         for step in 0..150 {
@@ -205,7 +205,7 @@ fn written(seed: u64, partitions: usize) -> (Rig, Model) {
 }
 
 #[test]
-fn a_flipped_bit_in_mid_log_is_corrupt() {
+fn a_flipped_bit_in_the_middle_of_the_log_is_corrupt() {
     for partitions in [1, 4] {
         let mut found = 0;
         for seed in 0..60 {
@@ -254,7 +254,7 @@ fn blocks_that_do_not_join_are_corrupt() {
 }
 
 #[test]
-fn garbage_behind_the_end_is_the_end() {
+fn garbage_behind_the_last_record_ends_the_log() {
     for seed in 0..40 {
         let (mut rig, mut model) = written(seed, 2);
         let random = rig.sim.random.clone();
@@ -273,7 +273,7 @@ fn garbage_behind_the_end_is_the_end() {
 }
 
 #[test]
-fn old_bounds_are_found_out() {
+fn an_old_copy_of_the_logs_bounds_is_detected() {
     let (mut rig, _) = written(1, 2);
     let old = rig.bounds();
     let opened = rig.open();
@@ -302,9 +302,9 @@ fn a_log_of_another_instance_or_partition_is_named() {
 
 #[test]
 #[ignore = "plants a bug in the whole process: make planted"]
-fn planted_a_log_that_ends_too_early_and_is_taken_for_whole_is_found() {
+fn planted_trust_in_a_log_that_ends_too_early_is_found() {
     crate::planted::ATTESTED_IGNORED.set(true);
-    let found = std::panic::catch_unwind(a_flipped_bit_in_mid_log_is_corrupt).is_err();
+    let found = std::panic::catch_unwind(a_flipped_bit_in_the_middle_of_the_log_is_corrupt).is_err();
     crate::planted::ATTESTED_IGNORED.set(false);
     assert!(found);
 }

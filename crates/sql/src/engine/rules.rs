@@ -251,7 +251,7 @@ mod tests {
     use super::going;
 
     #[test]
-    fn what_goes_with_a_table_that_is_replaced() {
+    fn rules_of_a_replaced_table_and_its_partitions_are_removed() {
         let ruled = ["d/t", "d/t2", "d/p#P#a", "d/p#P#b", "d/p#P#a#TMP#", "d/p2#P#a"].map(String::from);
         // Created, copied, partitioned, copied with its partitions, of which one is created anew.
         for (name, replaced, goes) in [

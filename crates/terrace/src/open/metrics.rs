@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_says_nothing_is_left_after_a_while() {
+    fn a_silent_metrics_client_is_disconnected_after_a_while() {
         let listener = listener();
         let _silent = TcpStream::connect(listener.address()).unwrap();
         let since = Instant::now();
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_takes_the_answer_slowly_does_not_keep_the_listener_from_ending() {
+    fn a_slow_metrics_client_does_not_keep_the_listener_from_stopping() {
         // All of it would take some minutes.
         let big = "x 1\n".repeat(16 << 20);
         let listener = Listener::start("127.0.0.1:0".parse().unwrap(), move || big.clone()).unwrap();

@@ -35,7 +35,7 @@ fn a_profile_that_is_unknown_and_memory_too_small_for_a_store_are_named_with_the
 }
 
 #[test]
-fn variables_go_before_the_file() {
+fn variables_override_the_file() {
     let (config, places) =
         read("memory = \"16M\"\nvolume_path = \"a\"\nlog_partitions = 2", "memory = \"32M\"").expect("valid");
     assert_eq!(config.memory.0, 32 << 20);
@@ -44,7 +44,7 @@ fn variables_go_before_the_file() {
 }
 
 #[test]
-fn what_is_no_toml_says_which_text() {
+fn invalid_toml_names_the_text_it_came_from() {
     let fault = read("volume_path = \"a\"", "memory =").unwrap_err();
     assert!(fault.to_string().contains("the variables"), "{}", fault.to_string());
     let fault = read("memory = 16M", "").unwrap_err();
@@ -56,7 +56,7 @@ fn what_is_no_toml_says_which_text() {
 }
 
 #[test]
-fn a_place_on_flash_without_room_is_a_fault_unless_one_only_looks() {
+fn a_flash_path_without_a_size_is_a_fault_except_to_look() {
     let text = "volume_path = \"a\"\nflash_path = \"b\"";
     let fault = read(text, "").unwrap_err();
     assert!(fault.to_string().contains("flash_path = b is set, flash"), "{}", fault.to_string());

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_before_the_end_of_the_warm_up_does_not_count() {
+    fn accesses_during_the_warm_up_do_not_count() {
         let trace = trace(&TEXTBOOK);
         let (all, tail) = (Stream::new(&trace, 0, 0), Stream::new(&trace, 0, 12));
         assert_eq!((all.requests, tail.requests), (20, 8));

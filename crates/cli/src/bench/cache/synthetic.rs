@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_made_trace_is_what_its_description_says() {
+    fn a_synthetic_trace_matches_its_description() {
         let uses = |what: &str| -> Vec<(u32, bool)> {
             make(what, 1).expect("it is a description").expect("it is right").uses().collect()
         };

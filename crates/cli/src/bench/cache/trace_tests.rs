@@ -34,7 +34,7 @@ fn text(format: &str, content: &str) -> Result<Trace> {
 const READS: fn(&[u32]) -> Vec<(u32, bool)> = |objects| objects.iter().map(|o| (*o, false)).collect();
 
 #[test]
-fn each_format_says_what_was_used() {
+fn each_trace_format_yields_its_accesses() {
     let of = |format: &str, content: &str| uses(&text(format, content).unwrap());
     assert_eq!(of("lirs", "7\r\n9\n*\n7\n"), READS(&[0, 1, 0]));
     assert_eq!(of("arc", "10 3 0 1\n11 1 0 2\n"), READS(&[0, 1, 2, 1]));
@@ -65,7 +65,7 @@ fn each_format_says_what_was_used() {
 }
 
 #[test]
-fn a_record_of_more_than_a_request_can_be_of_is_an_error_in_words() {
+fn a_trace_record_larger_than_any_request_is_an_error() {
     let text = |format: &str, content: &str| {
         Temporary::new(&format!("much-{format}"), content.as_bytes()).open(Format::named(format))
     };
@@ -237,7 +237,7 @@ fn a_plain_csv_file_is_read_by_columns_that_are_named_beside_it() {
 }
 
 #[test]
-fn what_is_no_trace_is_refused_with_its_place() {
+fn an_invalid_trace_is_refused_with_its_position() {
     for (format, content, said) in [
         ("lirs", "1\nx\n", "line 2"),
         ("lirs", "", "no accesses"),

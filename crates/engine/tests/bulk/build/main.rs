@@ -248,7 +248,7 @@ fn spaces(engine: &Engine) -> usize {
 }
 
 #[test]
-fn indexes_come_and_go_and_undo_finds_its_own() {
+fn undo_is_applied_to_the_right_index_after_others_are_added_and_dropped() {
     let sim = SimWorld::new(1);
     let disk = sim.disk("volume");
     let engine = open(&sim, &disk).unwrap();
@@ -300,7 +300,7 @@ fn indexes_come_and_go_and_undo_finds_its_own() {
 }
 
 #[test]
-fn rows_that_change_while_the_index_is_built_are_in_it_as_they_end() {
+fn an_index_built_beside_writers_has_the_rows_final_values() {
     for seed in 0..8 {
         let sim = SimWorld::new(seed);
         let disk = sim.disk("volume");
@@ -366,7 +366,7 @@ fn alter_with(engine: &Arc<Engine>, write: &mut dyn FnMut(usize)) {
 
 /// A transaction open over a round is in none of them until it ends.
 #[test]
-fn a_transaction_that_spans_rounds_is_in_the_one_that_sees_it() {
+fn a_transaction_that_spans_rounds_is_applied_in_the_round_after_its_end() {
     let sim = SimWorld::new(3);
     let disk = sim.disk("volume");
     let engine = open(&sim, &disk).unwrap();
@@ -756,7 +756,7 @@ fn a_crash_at_any_step_leaves_the_old_or_the_new() {
 }
 
 #[test]
-fn a_counter_comes_down_with_the_change_or_stays() {
+fn a_counter_is_lowered_with_its_definition_change_or_not_at_all() {
     for built_anew in [false, true] {
         let sim = SimWorld::new(31);
         let disk = sim.disk("volume");
@@ -816,7 +816,7 @@ fn load(engine: &Arc<Engine>, name: &str, keys: impl Iterator<Item = u64>) -> Re
 }
 
 #[test]
-fn a_table_is_filled_in_whatever_order_its_rows_come() {
+fn a_table_is_filled_from_rows_in_any_order() {
     let sim = SimWorld::new(6);
     let disk = sim.disk("volume");
     let engine = open(&sim, &disk).unwrap();
@@ -863,7 +863,7 @@ fn a_table_that_is_filled_is_durable() {
 }
 
 #[test]
-fn a_key_that_comes_twice_is_found_wherever_it_comes() {
+fn a_duplicate_key_is_found_wherever_it_is_in_the_input() {
     let sim = SimWorld::new(7);
     let disk = sim.disk("volume");
     let engine = open(&sim, &disk).unwrap();
@@ -889,7 +889,7 @@ fn a_key_that_comes_twice_is_found_wherever_it_comes() {
 
 /// The scan meets a copy of a row as the first of two transactions left it, when the second has told of its change.
 #[test]
-fn a_row_that_changes_again_behind_the_scan_is_in_the_index_as_it_ends() {
+fn a_row_changed_twice_behind_the_scan_has_its_final_entry() {
     let sim = SimWorld::new(6);
     let disk = sim.disk("volume");
     let engine = open(&sim, &disk).unwrap();
@@ -967,7 +967,7 @@ fn a_built_index_stays_too_young_for_an_old_view_when_its_table_was_closed() {
 
 /// A last round that gave up waiting for a transaction that a crash has left is made again, and knows of its rows.
 #[test]
-fn a_last_round_that_gave_up_waiting_leaves_its_rows_behind() {
+fn a_last_round_that_timed_out_on_an_orphaned_transaction_is_repeated_with_its_rows() {
     let sim = SimWorld::new(8);
     let disk = sim.disk("volume");
     let engine = open(&sim, &disk).unwrap();
@@ -1013,7 +1013,7 @@ fn a_last_round_that_gave_up_waiting_leaves_its_rows_behind() {
 /// A change of two tables that fails when it is in the catalog's tree for one of them: it has happened to both, now and
 /// after a restart, and other changes wait until it is done.
 #[test]
-fn a_change_of_two_tables_that_fails_half_way_is_whole() {
+fn a_definition_change_of_two_tables_that_fails_half_way_is_completed_for_both() {
     for crashes in [false, true] {
         let sim = SimWorld::new(9);
         let disk = sim.disk("volume");

@@ -78,7 +78,7 @@ fn table_of(engine: &Engine, indexes: &[(&str, bool)]) -> Arc<Table> {
 }
 
 #[test]
-fn rows_that_change_while_all_is_built_are_there_as_they_end() {
+fn a_rebuild_beside_writers_has_the_rows_final_values() {
     for seed in 0..6 {
         let (sim, disk, engine) = started(seed);
         let table = table_of(&engine, &[("PRIMARY", true), ("first", false)]);
@@ -161,13 +161,13 @@ fn undo_of_an_old_row_meets_the_first_new_one() {
 }
 
 #[test]
-fn undo_of_an_old_row_does_not_take_the_first_new_one() {
+fn undo_of_an_old_row_leaves_the_first_new_row() {
     undo_of_an_old_row_meets_the_first_new_one();
 }
 
 /// Large values that old rows have left to purge lie where new ones lie, and both spaces have given out numbers meanwhile.
 #[test]
-fn undo_of_old_rows_takes_nothing_from_new_ones() {
+fn purge_of_old_rows_frees_no_page_of_rebuilt_ones() {
     let (sim, disk, engine) = started(7);
     let table = table_of(&engine, &[("PRIMARY", true), ("first", false)]);
     let mut model = Model::new();
@@ -230,7 +230,7 @@ fn undo_of_old_rows_takes_nothing_from_new_ones() {
 
 #[test]
 #[ignore = "plants a bug in the whole process: make planted"]
-fn planted_numbers_of_large_values_that_come_again_are_found() {
+fn planted_reused_numbers_of_large_values_are_found() {
     planted::SERIALS_ANEW.set(true);
     let found = std::panic::catch_unwind(undo_of_an_old_row_meets_the_first_new_one).is_err();
     planted::SERIALS_ANEW.set(false);
@@ -238,7 +238,7 @@ fn planted_numbers_of_large_values_that_come_again_are_found() {
 }
 
 #[test]
-fn a_key_that_comes_twice_is_named_and_leaves_the_table_as_it_was() {
+fn a_duplicate_key_is_named_and_leaves_the_table_unchanged() {
     let (_sim, _disk, engine) = started(8);
     let table = table_of(&engine, &[("PRIMARY", true), ("first", false)]);
     let mut model = Model::new();

@@ -76,7 +76,7 @@ fn found_after(run: &Run, step: u64) -> AfterCrash {
 }
 
 #[test]
-fn a_crash_at_any_step_leaves_the_table_whole_or_out_of_use() {
+fn a_crash_at_any_step_leaves_the_table_whole_or_refused_at_opening() {
     const PLAY: Play = Play { work: work_alone, after: |_, _, _, _| () };
     for bypass in [true, false] {
         let mut found = Vec::new();

@@ -65,7 +65,7 @@ fn delete_some(engine: &Engine, table: &Table, model: &mut Model, keys: &[u64]) 
 }
 
 #[test]
-fn rows_come_beside_those_that_are_there_in_any_order_and_others_see_them_with_the_commit() {
+fn rows_loaded_in_any_order_beside_existing_ones_become_visible_at_the_commit() {
     let sim = SimWorld::new(11);
     let disk = sim.disk("volume");
     let engine = open(&sim, &disk).unwrap();
@@ -101,7 +101,7 @@ fn rows_come_beside_those_that_are_there_in_any_order_and_others_see_them_with_t
 }
 
 #[test]
-fn what_goes_back_leaves_the_rows_that_were_there() {
+fn a_rolled_back_load_leaves_the_existing_rows() {
     let sim = SimWorld::new(12);
     let disk = sim.disk("volume");
     let engine = open(&sim, &disk).unwrap();
@@ -142,7 +142,7 @@ fn what_goes_back_leaves_the_rows_that_were_there() {
 }
 
 #[test]
-fn a_key_that_is_there_or_comes_twice_is_found_with_its_row() {
+fn a_duplicate_of_an_existing_or_loaded_key_is_found_with_its_row() {
     let sim = SimWorld::new(13);
     let disk = sim.disk("volume");
     let engine = open(&sim, &disk).unwrap();
@@ -184,7 +184,7 @@ fn a_key_that_is_there_or_comes_twice_is_found_with_its_row() {
 }
 
 #[test]
-fn an_older_view_keeps_what_it_saw_of_rows_that_come_again() {
+fn an_older_view_still_sees_deleted_rows_that_a_load_inserts_again() {
     let sim = SimWorld::new(14);
     let disk = sim.disk("volume");
     let engine = open(&sim, &disk).unwrap();
@@ -212,7 +212,7 @@ fn an_older_view_keeps_what_it_saw_of_rows_that_come_again() {
 }
 
 #[test]
-fn others_who_keep_gaps_of_an_index_are_waited_for_in_the_end() {
+fn a_load_waits_at_its_end_for_transactions_that_lock_gaps_of_an_index() {
     let sim = SimWorld::new(15);
     let disk = sim.disk("volume");
     let engine = open(&sim, &disk).unwrap();
@@ -314,6 +314,6 @@ fn load_more(engine: &Arc<Engine>, table: &Arc<Table>, mut model: Model, _: u64)
 }
 
 #[test]
-fn a_crash_at_any_step_leaves_the_rows_that_were_there_or_those_and_the_loads() {
+fn a_crash_at_any_step_leaves_the_existing_rows_with_all_or_none_of_the_loaded_ones() {
     crash_at_steps(Play { work, after: load_more }, 60, true);
 }

@@ -205,7 +205,7 @@ fn empty_pages(table: &Table) -> u64 {
 }
 
 #[test]
-fn nobody_else_sees_a_row_before_the_commit_and_the_transaction_sees_them_at_once() {
+fn loaded_rows_are_visible_to_their_transaction_at_once_and_to_others_after_the_commit() {
     for bypass in [true, false] {
         let sim = SimWorld::new(1);
         let disk = sim.disk("volume");
@@ -242,7 +242,7 @@ fn nobody_else_sees_a_row_before_the_commit_and_the_transaction_sees_them_at_onc
 }
 
 #[test]
-fn what_goes_back_leaves_the_table_empty_and_gives_its_pages_back() {
+fn a_rolled_back_load_leaves_the_table_empty_and_frees_its_pages() {
     let sim = SimWorld::new(2);
     let disk = sim.disk("volume");
     let engine = open(&sim, &disk).unwrap();
@@ -297,7 +297,7 @@ fn what_goes_back_leaves_the_table_empty_and_gives_its_pages_back() {
 }
 
 #[test]
-fn a_key_that_comes_twice_is_found_with_its_row_and_leaves_the_table_empty() {
+fn a_duplicate_key_is_found_with_its_row_and_leaves_the_table_empty() {
     let sim = SimWorld::new(3);
     let disk = sim.disk("volume");
     let engine = open(&sim, &disk).unwrap();
@@ -349,7 +349,7 @@ fn row_start(n: u64) -> [u8; 4] {
 }
 
 #[test]
-fn rows_that_others_put_beside_a_load_stay_and_its_own_go_in_between() {
+fn rows_inserted_by_others_during_a_load_stay_and_loaded_rows_go_between_them() {
     let sim = SimWorld::new(4);
     let disk = sim.disk("volume");
     let engine = open(&sim, &disk).unwrap();
@@ -425,7 +425,7 @@ fn rows_that_others_put_beside_a_load_stay_and_its_own_go_in_between() {
 }
 
 #[test]
-fn who_keeps_the_table_free_of_rows_is_waited_for() {
+fn a_load_waits_for_a_transaction_that_locks_the_empty_table() {
     let sim = SimWorld::new(5);
     let disk = sim.disk("volume");
     let engine = open(&sim, &disk).unwrap();
@@ -448,7 +448,7 @@ fn who_keeps_the_table_free_of_rows_is_waited_for() {
 
 /// A gap lock that does not begin where the tree does: the wait is one, and has its time.
 #[test]
-fn who_keeps_a_part_of_the_table_free_of_rows_is_waited_for_without_spinning() {
+fn a_load_waits_without_spinning_for_a_transaction_that_locks_a_gap() {
     let sim = SimWorld::new(6);
     let disk = sim.disk("volume");
     let engine = open(&sim, &disk).unwrap();
@@ -648,7 +648,7 @@ mod planted {
     }
     #[test]
     #[ignore = "plants a bug in the whole process: make planted"]
-    fn page_numbers_taken_without_a_word_in_undo_are_found() {
+    fn page_numbers_taken_without_an_undo_record_are_found() {
         is_found("EXTENT_NOT_NOTED", &terrace_engine::planted::EXTENT_NOT_NOTED, 5);
     }
 }

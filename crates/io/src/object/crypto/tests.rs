@@ -20,7 +20,7 @@ fn digests_are_the_known_ones() {
 }
 
 #[test]
-fn a_key_that_is_none_is_refused_without_quoting_it() {
+fn an_invalid_key_is_refused_without_quoting_it() {
     let error = RustCrypto.sign(SigningAlgorithm::RS256, b"-----BEGIN hush-----").err().expect("no key");
     assert!(!error.to_string().contains("hush"), "{error}");
 }

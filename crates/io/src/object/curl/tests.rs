@@ -32,7 +32,7 @@ fn retry_after_is_seconds_or_a_date() {
 }
 
 #[test]
-fn a_date_from_a_server_that_does_not_say_its_own_counts_by_the_clock_here() {
+fn a_retry_date_without_a_server_date_counts_by_the_local_clock() {
     let at = httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(3600));
     for date in [None, Some(("date", "yesterday"))] {
         let headers: Vec<_> = date.into_iter().chain([("retry-after", at.as_str())]).collect();

@@ -3,7 +3,7 @@ use super::*;
 /// The directory goes away while a put is under way: it makes none in that place, or takes it away again, and the directory comes back
 /// to where it was.
 #[test]
-fn a_put_under_way_leaves_nothing_where_the_directory_was() {
+fn a_put_under_way_leaves_nothing_in_the_place_of_a_moved_directory() {
     let scratch = std::env::temp_dir().join(format!("terrace-local-{}", std::process::id()));
     let (root, away) = (scratch.join("store"), scratch.join("away"));
     let _ = std::fs::remove_dir_all(&scratch);

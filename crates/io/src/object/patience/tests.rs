@@ -5,7 +5,7 @@ fn patience(budget: &Budget) -> Patience<'_> {
 }
 
 #[test]
-fn a_read_comes_again_when_the_store_has_said_so() {
+fn a_read_is_retried_when_the_store_asks_for_it() {
     let budget = Budget::new();
     let (asked, second) = (Some(Duration::from_secs(1)), Duration::from_secs(1));
     let read = || Patience { waited_for: true, ..patience(&budget) };
@@ -39,7 +39,7 @@ fn waits_grow_and_are_spread() {
 }
 
 #[test]
-fn what_the_store_asks_for_is_honoured_or_given_up() {
+fn a_pause_that_the_store_asks_for_is_honoured_or_the_request_given_up() {
     let budget = Budget::new();
     let asked = Some(Duration::from_secs(7));
     assert_eq!(patience(&budget).next(1, Duration::ZERO, asked, 0), Next::Wait(Duration::from_secs(7)));

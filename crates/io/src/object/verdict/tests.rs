@@ -54,7 +54,7 @@ fn an_answer_means_what_its_status_and_text_say() {
 }
 
 #[test]
-fn without_an_answer_only_what_was_not_sent_had_surely_no_effect() {
+fn without_an_answer_only_an_unsent_request_surely_had_no_effect() {
     let no_answer = |wrote, timed_out| Wire { requests: 1, wrote, timed_out, ..Wire::default() };
     let error = generic("connection");
     assert_eq!(word(Kind::Put, &error, &no_answer(false, false)), "again");
@@ -65,7 +65,7 @@ fn without_an_answer_only_what_was_not_sent_had_surely_no_effect() {
 }
 
 #[test]
-fn a_metadata_service_that_is_not_there_means_no_credentials() {
+fn a_missing_metadata_service_means_no_credentials() {
     let wire = Wire { requests: 1, asked_metadata: true, ..Wire::default() };
     assert_eq!(word(Kind::Put, &generic("connect"), &wire), "refused");
     // Its “not found” is not the object's.

@@ -113,7 +113,7 @@ fn a_request_that_fails_fails_alone() {
 }
 
 #[test]
-fn what_is_not_whole_sectors_is_refused_and_changes_nothing() {
+fn requests_not_in_whole_sectors_are_refused_and_change_nothing() {
     each_backend("unaligned", |disk| {
         let file = numbered(disk, "f", 4);
         let buf = vec![0xee; SECTOR];
@@ -238,7 +238,7 @@ fn the_kernels_errors_come_through() {
 }
 
 #[test]
-fn a_request_cut_short_is_done_again_whole() {
+fn a_short_request_is_repeated_whole() {
     each_backend("short", |disk| {
         let file = numbered(disk, "f", 4);
         let file = (&*file as &dyn std::any::Any).downcast_ref::<RealFile>().unwrap();

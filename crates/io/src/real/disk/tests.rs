@@ -11,7 +11,7 @@ fn scratch(name: &str) -> (PathBuf, RealDisk) {
 }
 
 #[test]
-fn what_is_written_is_read_again_aligned_or_not() {
+fn written_bytes_are_read_back_aligned_or_not() {
     let (path, disk) = scratch("rw");
     let file = disk.create("a").unwrap();
     file.grow(8 * SECTOR as u64, true).unwrap();
@@ -57,7 +57,7 @@ fn names_and_locks_behave() {
 
 /// Only a held lock says that an instance runs.
 #[test]
-fn a_lock_that_can_t_be_taken_is_another_s_only_if_the_system_says_so() {
+fn a_failed_lock_means_another_owner_only_if_the_system_says_so() {
     let (path, disk) = scratch("locks");
     let lock = |number| disk.lock_error(&IoError::from_raw_os_error(number));
     assert!(matches!(lock(libc::EWOULDBLOCK), DiskError::Locked { .. }));
@@ -74,7 +74,7 @@ fn a_lock_that_can_t_be_taken_is_another_s_only_if_the_system_says_so() {
 
 /// As of NFS.
 #[test]
-fn who_may_not_write_takes_a_shared_lock_where_the_other_one_is_not_given() {
+fn a_read_only_user_takes_a_shared_lock_where_an_exclusive_one_is_refused() {
     let asked = std::cell::RefCell::new(Vec::new());
     let nfs = |how| {
         asked.borrow_mut().push(how);
@@ -111,7 +111,7 @@ fn a_directory_opened_to_read_is_not_made_and_nothing_in_it_changes() {
 
 /// Both ways to a file see what the other wrote, whichever came last.
 #[test]
-fn what_is_handed_over_is_read_and_written_beside_what_goes_to_the_device() {
+fn buffered_and_direct_requests_to_one_file_see_each_others_bytes() {
     let (path, disk) = scratch("handed");
     let file = disk.create("a").unwrap();
     let page = 8 * SECTOR;

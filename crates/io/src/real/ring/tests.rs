@@ -36,7 +36,7 @@ fn a_ring_that_fails_begins_nothing_and_is_not_used_again() {
 }
 
 #[test]
-fn what_the_kernel_has_taken_is_waited_for_though_the_ring_fails() {
+fn requests_that_the_kernel_has_taken_are_waited_for_though_the_ring_fails() {
     let Some(mut ring) = open().and_then(|rings| rings.take()) else { return };
     let (read, mut write) = pipe();
     let mut bytes = [0; 8];

@@ -184,7 +184,7 @@ impl Disk for EarlyDisk {
 }
 
 #[test]
-fn waits_of_both_kinds_beside_each_other_lose_nothing_that_was_acknowledged() {
+fn written_and_synced_commits_side_by_side_lose_nothing_acknowledged() {
     let (mut late, mut mixed, mut worst) = (0, 0, Duration::ZERO);
     for seed in 0..40 {
         let partitions = [1, 2, 4][seed as usize % 3];

@@ -70,7 +70,7 @@ fn commits_of_many_threads_are_durable_when_they_return() {
 
 /// Nobody asks for durability: all is with the operating system when it returns, few syncs are made, and one makes all durable.
 #[test]
-fn what_many_threads_write_is_with_the_operating_system_when_they_return() {
+fn writes_of_many_threads_are_in_the_page_cache_when_they_return() {
     for partitions in [1, 4] {
         let mut rig = Rig::new(10 + partitions as u64, partitions, 4096);
         rig.world = terrace_io::real::world();
