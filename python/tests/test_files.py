@@ -150,7 +150,7 @@ def test_a_written_file_is_in_the_store_when_it_is_closed(daemon: Daemon) -> Non
     assert not fs.exists("written/file")
 
 
-def test_a_write_that_is_given_up_leaves_the_file_as_it_was(daemon: Daemon) -> None:
+def test_an_aborted_write_leaves_the_file_unchanged(daemon: Daemon) -> None:
     fs = daemon.filesystem()
     fs.pipe_file("kept", b"before")
 

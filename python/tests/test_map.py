@@ -116,6 +116,6 @@ def test_a_transaction_may_change_what_it_iterates_over(tree: terrace.Tree, db: 
         (lambda tree: len(tree), "has no len"),
     ],
 )
-def test_wrong_types_get_an_error_that_says_so(tree: terrace.Tree, call: Callable[[Any], object], text: str) -> None:
+def test_wrong_types_raise_an_error_that_names_them(tree: terrace.Tree, call: Callable[[Any], object], text: str) -> None:
     with pytest.raises(TypeError, match=text):
         call(tree)

@@ -20,7 +20,7 @@ def test_a_transaction_commits_at_the_end_and_rolls_back_after_an_exception(db: 
     assert tree[b"a"] == b"1"
 
 
-def test_a_savepoint_undoes_what_came_after_it(db: terrace.Database, tree: terrace.Tree) -> None:
+def test_a_rollback_to_a_savepoint_undoes_later_changes(db: terrace.Database, tree: terrace.Tree) -> None:
     with db.transaction() as txn:
         txn[tree][b"kept"] = b""
         savepoint = txn.savepoint()
@@ -32,7 +32,7 @@ def test_a_savepoint_undoes_what_came_after_it(db: terrace.Database, tree: terra
         txn.rollback_to(savepoint)
 
 
-def test_a_write_of_what_was_changed_since_is_a_conflict(db: terrace.Database, tree: terrace.Tree) -> None:
+def test_a_write_to_a_key_changed_since_the_snapshot_is_a_conflict(db: terrace.Database, tree: terrace.Tree) -> None:
     with pytest.raises(terrace.Conflict) as conflict:
         with db.transaction() as txn:
             txn[tree].get(b"a")

@@ -132,7 +132,7 @@ def killed_in_update(server, session, run, table, how, in_transaction):
 
 @pytest.mark.parametrize("in_transaction", [False, True], ids=["autocommit", "transaction"])
 @pytest.mark.parametrize("how", ["QUERY", "CONNECTION"])
-def test_kill_in_mid_update_rolls_the_statement_back_whole(server, twins, session, run, how, in_transaction):
+def test_a_killed_update_is_rolled_back_whole(server, twins, session, run, how, in_transaction):
     theirs = killed_in_update(server, session, run, "i", how, in_transaction)
     ours = killed_in_update(server, session, run, "t", how, in_transaction)
     assert ours == theirs
@@ -150,7 +150,7 @@ def test_kill_in_mid_update_rolls_the_statement_back_whole(server, twins, sessio
     ],
     ids=["scan", "index", "locking"],
 )
-def test_kill_in_mid_select(server, twins, session, run, how, sql):
+def test_a_killed_select_ends(server, twins, session, run, how, sql):
     def play(table):
         victim, control = session(), session()
         text = sql.format(table)
@@ -238,7 +238,7 @@ COPIES = {
 
 @pytest.mark.parametrize("how", ["QUERY", "CONNECTION"])
 @pytest.mark.parametrize("copy", list(COPIES))
-def test_kill_in_mid_copy_leaves_the_table_and_nothing_else(server, twins, session, run, engine, copy, how):
+def test_an_alter_killed_while_it_copies_leaves_the_table_and_no_files(server, twins, session, run, engine, copy, how):
     def play(table, one):
         victim, control = session(), session()
         sql = COPIES[copy].format(table, one)
@@ -302,7 +302,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", list(REFUSED))
-def test_what_is_refused_is_refused_as_innodb_does(db, engine, name):
+def test_refused_statements_fail_with_innodbs_error(db, engine, name):
     def play(table, one):
         return [[str(part).replace(f"{db.name}.{table}", "T") for part in error_of(db, sql.format(table, one))] for sql in REFUSED[name]]
 

@@ -95,7 +95,7 @@ def test_garbage_truncation_and_loss_under_a_running_server(flash, tmp_path, run
 
 
 @pytest.mark.parametrize("why", ["a file", "another's"])
-def test_flash_that_cannot_be_had_is_off_and_says_why(flash, tmp_path, run, why):
+def test_flash_that_cannot_be_opened_is_off_and_the_log_says_why(flash, tmp_path, run, why):
     place = tmp_path / "flash"
     if why == "a file":
         place.write_text("not a directory")
@@ -128,7 +128,7 @@ def test_full_flash_caches_less(flash, tmp_path, run):
         subprocess.run(["umount", place], check=True)
 
 
-def test_flash_that_turned_itself_off_says_so_first_until_a_restart(flash, tmp_path, run):
+def test_flash_that_turned_itself_off_is_reported_first_until_a_restart(flash, tmp_path, run):
     """The advice was about flash of 0 KB, and that the sizes fit."""
     connection = flash.on(tmp_path / "flash")
     flash.churn(connection, run, 9)

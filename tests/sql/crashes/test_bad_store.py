@@ -88,7 +88,7 @@ def test_a_flipped_bit_in_an_object_is_named_and_never_served(directory, tmp_pat
         end(server)
 
 
-def test_a_dead_store_and_a_full_buffer_end_in_1114_and_the_store_s_return_ends_that(directory, tmp_path, run):
+def test_writes_fail_with_1114_when_a_dead_store_fills_the_object_buffer_until_it_returns(directory, tmp_path, run):
     server = server_on(directory, tmp_path, "--terrace-log-wait-timeout-ms=2000")
     try:
         connection = server.connect()
@@ -137,7 +137,7 @@ def test_a_dead_store_and_a_full_buffer_end_in_1114_and_the_store_s_return_ends_
         end(server)
 
 
-def test_a_rollback_that_a_dead_store_fails_goes_on_when_it_answers(directory, tmp_path, run):
+def test_a_rollback_that_a_dead_store_fails_resumes_when_it_answers(directory, tmp_path, run):
     server = server_on(directory, tmp_path)
     try:
         connection = server.connect()
@@ -181,7 +181,7 @@ def without_keys(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
 
 
-def test_missing_and_wrong_keys_are_refused_in_words_and_not_shown(s3, tmp_path, monkeypatch, run):
+def test_missing_and_wrong_keys_are_refused_with_an_error_that_does_not_show_them(s3, tmp_path, monkeypatch, run):
     with monkeypatch.context() as wrong:
         wrong.setenv("AWS_SECRET_ACCESS_KEY", "hush-hush")
         server = server_on(s3, tmp_path)
@@ -226,7 +226,7 @@ def test_missing_and_wrong_keys_are_refused_in_words_and_not_shown(s3, tmp_path,
         end(server)
 
 
-def test_tables_of_a_dead_store_are_dropped_and_renamed_and_leave_nothing(directory, tmp_path, run):
+def test_tables_are_dropped_and_renamed_over_a_dead_store_and_leave_no_objects(directory, tmp_path, run):
     """Each was asked for its header first, which may be far: DROP failed, of a partitioned table when its list was gone."""
     server = server_on(directory, tmp_path, "--terrace-without=clean-copies")
     partitioned = """(id INT PRIMARY KEY, v INT, pad VARCHAR(1000), KEY (v)) ENGINE=Terrace PARTITION BY RANGE (id)

@@ -171,7 +171,7 @@ def test_a_second_server_on_a_running_volume_is_refused(one, instances, run):
     one.model.check(one.connect(), run)
 
 
-def test_garbage_behind_the_log_is_its_end(one, run):
+def test_garbage_behind_the_last_record_ends_the_log(one, run):
     connection = one.connect()
     one.model.put(connection, run, 20, 60, 7)
     run(connection, "BEGIN")
@@ -189,7 +189,7 @@ def test_garbage_behind_the_log_is_its_end(one, run):
     assert run(one.connect(), "CHECK TABLE t")[0][3] == "OK"
 
 
-def test_a_flipped_bit_in_mid_log_is_damage_and_named(one, run):
+def test_a_flipped_bit_in_the_middle_of_the_log_is_reported_as_damage(one, run):
     above, connection = [], one.connect()
     while len(above) < 60:  # a checkpoint may have passed it all
         one.model.put(connection, run, 61, 260, 11)
@@ -238,7 +238,7 @@ def test_a_flipped_bit_in_a_page_is_an_error_where_it_is_needed_and_nowhere_else
     assert any(f"page {name} on volume is corrupt" in stopped.log_since(mark) for name in hurt)
 
 
-def test_a_file_of_another_instance_is_not_taken_for_ones_own(stopped, instances, run):
+def test_a_file_of_another_instance_is_refused(stopped, instances, run):
     for name, named in (("log.0", "log.0"), ("map", "map"), ("superblock", "log.0"), ("pages", "on volume")):
         shutil.move(stopped.file(name), stopped.file("own"))
         shutil.copy(instances[1].file(name), stopped.file(name))

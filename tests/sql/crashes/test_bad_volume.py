@@ -170,7 +170,7 @@ def test_a_large_insert_that_fails_leaves_room_to_rebuild_its_table(volume, run)
     assert [row[3] for row in run(connection, "CHECK TABLE t EXTENDED")] == ["OK"]
 
 
-def test_ddl_that_finds_no_room_leaves_the_old_table_and_gives_back_what_it_took(volume, run):
+def test_ddl_that_finds_no_room_leaves_the_old_table_and_frees_its_pages(volume, run):
     connection = volume.server.connect()
     run(connection, "CREATE DATABASE d")
     connection.select_db("d")

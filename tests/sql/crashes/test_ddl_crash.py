@@ -222,7 +222,7 @@ def killed(server, steps, sql, left, only=""):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_crash_at_any_step_leaves_the_old_or_the_new(stepped, engine, name):
+def test_a_crash_at_any_step_of_ddl_leaves_the_old_or_the_new_definition(stepped, engine, name):
     if engine == "InnoDB" and name in OWN:
         pytest.skip("Terrace's own")
     server, steps = stepped
@@ -283,7 +283,7 @@ RENAMES = {"swap": "t a, u t, a u", "turn": "t a, u t, x u, a x", "chain": "t a,
 
 
 @pytest.mark.parametrize("name", RENAMES)
-def test_renames_of_which_the_last_definition_is_lost_are_done_or_not(stepped, engine, name):
+def test_a_rename_of_tables_whose_last_definition_is_lost_is_done_whole_or_not_at_all(stepped, engine, name):
     """The power goes after the server's log of DDL was written and before the directory was: on ext4 a rename in it is undone. The
     server's recovery then takes the next rename back, which was never made, and renames one definition over another."""
     if engine == "InnoDB":
@@ -328,7 +328,7 @@ def test_renames_of_which_the_last_definition_is_lost_are_done_or_not(stepped, e
 
 
 @pytest.mark.parametrize("name", ["convert-partition", "convert-table"])
-def test_a_definition_that_the_server_is_about_to_put_aside_is_there_after_a_crash(stepped, engine, name):
+def test_a_crash_just_before_alter_renames_the_old_definition_away_keeps_it(stepped, engine, name):
     """The server notes that it is to be put back, and then renames it; its recovery removes what stands in the place first. The list likewise."""
     if engine == "InnoDB":
         pytest.skip("the server's recovery loses the table, whatever the engine")
@@ -349,7 +349,7 @@ def test_a_definition_that_the_server_is_about_to_put_aside_is_there_after_a_cra
 
 
 @pytest.mark.parametrize("lost", [("frm", "par"), ("par",)], ids=["both", "list"])
-def test_partitions_are_added_where_the_directory_lost_their_definition_and_the_log_says_it_is_there(stepped, engine, lost):
+def test_partitions_are_added_though_the_directory_lost_the_definition_that_the_ddl_log_names(stepped, engine, lost):
     """As for renames, above: the note that the new definition and list stand in their place is durable, and their renames are not."""
     if engine == "InnoDB":
         pytest.skip("the server's recovery loses the table, whatever the engine")
@@ -396,7 +396,7 @@ def test_partitions_are_added_where_the_directory_lost_their_definition_and_the_
     assert undone
 
 
-def test_what_alter_put_aside_goes_to_no_list_that_names_other_partitions(stepped, engine):
+def test_the_old_table_of_an_alter_does_not_take_a_partition_list_of_another_table(stepped, engine):
     """An ALTER by copy is dropping what it put aside, whose list is gone; another session's ALTER in place has just made the list of its
     table, without a definition, and some partitions of the two tables have the same names."""
     if engine == "InnoDB":
@@ -420,7 +420,7 @@ def test_what_alter_put_aside_goes_to_no_list_that_names_other_partitions(steppe
     agreed(connection, server)
 
 
-def test_definitions_that_alter_left_go_and_no_others(own_server, engine):
+def test_definitions_orphaned_by_alter_are_removed_and_no_others(own_server, engine):
     """ALTER by copy drops the table that it put aside, and the removal of its definition is lost with the power."""
     if engine == "InnoDB":
         pytest.skip("it keeps no definition apart from the server's")

@@ -205,7 +205,7 @@ def kill_often(server, run, engine, rows, note=0):
         print(dict(load.told.answers))
 
 
-def test_what_was_answered_survives_kill_9(engine, run, slow_log):
+def test_answered_rows_survive_kill_9(engine, run, slow_log):
     server = private(["--terrace-memory=16777216"])
     try:
         kill_often(server, run, engine, 12)
@@ -213,7 +213,7 @@ def test_what_was_answered_survives_kill_9(engine, run, slow_log):
         end(server)
 
 
-def test_what_was_answered_survives_kill_9_with_a_binary_log(engine, run, slow_log, tmp_path):
+def test_answered_rows_survive_kill_9_with_a_binary_log(engine, run, slow_log, tmp_path):
     server = private(["--terrace-memory=16777216", *binlog_options(tmp_path)])
     try:
         kill_often(server, run, engine, 12)
@@ -226,7 +226,7 @@ def tiered(slow_log, store, tmp_path):  # noqa: F811
     yield from flashed(store, tmp_path)
 
 
-def test_what_was_answered_from_cold_pages_survives_kill_9(tiered, engine, run):
+def test_rows_answered_from_cold_pages_survive_kill_9(tiered, engine, run):
     kill_often(tiered, run, engine, 20000, note=1000)
     [(volume, objects)] = run(tiered.connect(), "SELECT SUM(PAGES_VOLUME), SUM(PAGES_OBJECT) FROM information_schema.TERRACE_SPACES WHERE TABLE_SCHEMA = 'd' AND TABLE_NAME = 't'")
     assert objects > volume, (volume, objects)
@@ -257,7 +257,7 @@ def histories(server, run, engine, level, strict=False, durable=True):
 
 @pytest.mark.parametrize("level, strict", [("READ COMMITTED", False), ("REPEATABLE READ", True), ("SERIALIZABLE", False)])
 @pytest.mark.parametrize("log", ["alone", "with a binary log"])
-def test_histories_that_kill_9_ends_hold_nothing_that_it_has_undone(engine, run, slow_log, tmp_path, level, strict, log):
+def test_no_read_before_kill_9_saw_a_commit_that_it_undid(engine, run, slow_log, tmp_path, level, strict, log):
     server = private(["--terrace-memory=16777216", *(binlog_options(tmp_path) if log != "alone" else [])])
     try:
         for found, examples in histories(server, run, engine, level, strict):
@@ -427,7 +427,7 @@ def test_an_xa_commit_that_waits_for_its_sync_is_in_no_view_and_locking_reads_wa
         end(server)
 
 
-def test_what_a_replica_applies_is_in_its_views_when_its_own_log_has_it(engine, run, gated, monkeypatch):
+def test_a_replicas_views_see_a_transaction_once_its_own_log_is_durable(engine, run, gated, monkeypatch):
     # The source's log is another matter: its syncs return.
     with monkeypatch.context() as of_source:
         of_source.delenv("TERRACE_SYNC_GATE")
@@ -457,7 +457,7 @@ def test_what_a_replica_applies_is_in_its_views_when_its_own_log_has_it(engine, 
         end(source)
 
 
-def test_back_at_1_is_answered_when_all_that_was_visible_is_durable(engine, run, gated):
+def test_setting_flush_log_back_to_1_returns_once_all_visible_commits_are_durable(engine, run, gated):
     """So that nothing that is told from then on depends on a commit that a crash can undo."""
     server = private(["--terrace-memory=16777216", "--terrace-flush-log-at-trx-commit=2"])
     try:

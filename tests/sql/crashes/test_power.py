@@ -153,7 +153,7 @@ def prepare(server, run):
     run(connection, "INSERT INTO d.account SELECT seq, 1000 FROM seq_1_to_8")
 
 
-def test_acknowledged_commits_survive_the_loss_of_power(volume, tmp_path, run):
+def test_acknowledged_commits_survive_power_loss(volume, tmp_path, run):
     server = start(volume, tmp_path)
     try:
         prepare(server, run)
@@ -167,7 +167,7 @@ def test_acknowledged_commits_survive_the_loss_of_power(volume, tmp_path, run):
         end(server)
 
 
-def test_the_binary_log_and_the_engine_hold_the_same_transactions_after_the_loss_of_power(volume, tmp_path, run):
+def test_the_binary_log_and_the_engine_hold_the_same_transactions_after_power_loss(volume, tmp_path, run):
     server = start(volume, tmp_path, *binlog_options(volume.at))
     try:
         prepare(server, run)
@@ -183,7 +183,7 @@ def test_the_binary_log_and_the_engine_hold_the_same_transactions_after_the_loss
         end(server)
 
 
-def test_without_durability_commits_are_lost_so_the_cut_is_a_cut(volume, tmp_path, run):
+def test_without_durability_the_simulated_power_loss_loses_commits(volume, tmp_path, run):
     server = start(volume, tmp_path, "--terrace-flush-log-at-trx-commit=0")
     try:
         prepare(server, run)
@@ -199,7 +199,7 @@ def test_without_durability_commits_are_lost_so_the_cut_is_a_cut(volume, tmp_pat
         end(server)
 
 
-def test_commits_that_are_only_written_are_lost_with_the_power_and_none_that_a_later_sync_covers(volume, tmp_path, run):
+def test_power_loss_loses_written_commits_except_those_that_a_later_sync_covers(volume, tmp_path, run):
     """Transactions stay whole, what is lost is the end of each writer's, and FLUSH LOGS, or a commit that waits, makes all before it durable."""
     server = start(volume, tmp_path, "--terrace-flush-log-at-trx-commit=2")
     try:
@@ -272,7 +272,7 @@ def cold_is_whole(server, run):
     return (found, said) == ([(COLD, COLD, 900)], ["OK"]), (found, said)
 
 
-def test_objects_in_a_directory_survive_the_loss_of_power(volume, tmp_path, run):
+def test_objects_in_a_directory_survive_power_loss(volume, tmp_path, run):
     server = start_with_store(volume, tmp_path, run)
     try:
         acknowledged, next_n = set(), [0] * WRITERS

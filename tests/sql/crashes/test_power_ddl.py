@@ -76,7 +76,7 @@ def with_its_data(volume, tmp_path):  # noqa: F811
 
 
 @pytest.mark.parametrize("lost", ["volume", "machine"])
-def test_changes_of_definitions_survive_the_loss_of_power(volume, tmp_path, lost):  # noqa: F811
+def test_ddl_survives_power_loss(volume, tmp_path, lost):  # noqa: F811
     statements = ROUND
     server = start(volume, tmp_path) if lost == "volume" else with_its_data(volume, tmp_path)
     try:
@@ -208,7 +208,7 @@ def cut(volume, tmp_path, counter, monkeypatch):  # noqa: F811
     end(one.server)
 
 
-def test_the_power_goes_at_any_step_of_a_change_of_partitions(cut):
+def test_power_loss_at_any_step_of_a_partition_change_leaves_the_old_or_the_new(cut):
     pairs = [(name, forced) for name in PARTED for forced in (True, False)]
     for name, forced in pairs if CUTS else random.sample(pairs, 3):
         count, before, after = cut.play(name)
@@ -231,7 +231,7 @@ def test_the_power_goes_at_any_step_of_a_change_of_partitions(cut):
         ("convert-table", False),
     ],
 )
-def test_the_power_goes_between_the_log_of_ddl_and_the_files_that_it_is_about(cut, name, forced):
+def test_power_loss_between_the_ddl_log_and_its_files_is_recovered(cut, name, forced):
     """The server syncs neither the list that it makes for an ALTER in place, nor, in DROP, the words of its log that lead to the table.
     At the end of an ALTER by copy, or of a DROP, its log may say that all is done, and the old definition be there again. In a RENAME of
     several tables it has the next rename while the definition of the one before is lost; in CONVERT, that a definition is put aside which is not."""
@@ -245,7 +245,7 @@ def aside(table):
     return f"`#mysql50##sql-backup-1-{table}`"
 
 
-def test_a_table_that_alter_put_aside_is_back_under_its_name(own_server, engine):
+def test_the_old_table_of_an_interrupted_alter_is_back_under_its_name(own_server, engine):
     """The volume was lost between the two renames of an ALTER by copy, and the server could not take back the first."""
     if engine == "InnoDB":
         pytest.skip("Terrace's own")
@@ -265,7 +265,7 @@ def test_a_table_that_alter_put_aside_is_back_under_its_name(own_server, engine)
 
 
 @pytest.mark.parametrize("other", ["Terrace", "InnoDB"])
-def test_a_table_that_alter_put_aside_and_whose_name_is_taken_is_named_with_its_way_back(own_server, engine, other):
+def test_an_old_table_whose_name_is_taken_is_reported_with_the_statement_that_restores_it(own_server, engine, other):
     if engine == "InnoDB":
         pytest.skip("Terrace's own")
     connection = own_server.connect()
@@ -297,7 +297,7 @@ def test_a_table_that_alter_put_aside_and_whose_name_is_taken_is_named_with_its_
         ("h", "PARTITION BY RANGE (id) SUBPARTITION BY HASH (id) SUBPARTITIONS 2 (PARTITION `a b` VALUES LESS THAN (9), PARTITION c VALUES LESS THAN MAXVALUE)"),
     ],
 )
-def test_a_list_of_partitions_of_another_definition_is_an_error_and_no_crash(own_server, engine, table, change):
+def test_a_partition_list_of_another_definition_is_an_error_and_no_crash(own_server, engine, table, change):
     """The server compares them nowhere: with too few in the list it ends in information_schema.PARTITIONS, with others rows are missed."""
     if engine == "InnoDB":
         pytest.skip("it ends the server, whatever the engine")
@@ -345,7 +345,7 @@ def test_a_list_of_partitions_of_another_definition_is_an_error_and_no_crash(own
 
 
 @pytest.mark.parametrize("lost", [("frm", "par"), ("par",)], ids=["both", "list"])
-def test_partitions_are_added_to_a_table_whose_name_is_not_its_files(own_server, engine, lost):
+def test_partitions_are_added_to_a_table_whose_file_names_are_encoded(own_server, engine, lost):
     """The files that are to take the old ones' place are named with the name as the user wrote it."""
     if engine == "InnoDB":
         pytest.skip("the server's recovery loses the table, whatever the engine")
@@ -369,7 +369,7 @@ def test_partitions_are_added_to_a_table_whose_name_is_not_its_files(own_server,
     assert not [name for name in os.listdir(directory) if name.startswith("#sql")]
 
 
-def test_what_the_server_dropped_while_the_volume_was_gone_goes_and_nothing_else(own_server, engine):
+def test_tables_dropped_while_the_volume_was_missing_are_removed_and_no_others(own_server, engine):
     if engine == "InnoDB":
         pytest.skip("Terrace's own")
     connection = own_server.connect()

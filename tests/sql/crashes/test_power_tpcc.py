@@ -68,7 +68,7 @@ def orders(connection):
     return run(connection, "SELECT SUM(d_next_o_id), SUM(d_ytd) FROM tpcc.district")
 
 
-def test_tpcc_is_consistent_after_the_loss_of_power(volume, tmp_path, go_tpc):  # noqa: F811
+def test_tpcc_is_consistent_after_power_loss(volume, tmp_path, go_tpc):  # noqa: F811
     server = start(volume, tmp_path, *OPTIONS)
     try:
         connection = server.connect()

@@ -50,7 +50,7 @@ def warm(connection, run):
             run(connection, "SELECT v FROM t WHERE id = %s", (at,))
 
 
-def test_a_whole_volume_of_yesterday_is_yesterday_and_flash_of_today_shows_nothing_of_today(server, tmp_path, run):
+def test_an_older_copy_of_the_volume_serves_its_own_rows_and_none_from_newer_flash(server, tmp_path, run):
     connection = server.connect()
     load(connection, run)
     warm(connection, run)
@@ -92,7 +92,7 @@ def test_a_whole_volume_of_yesterday_is_yesterday_and_flash_of_today_shows_nothi
 
 
 @pytest.mark.parametrize("files", ["pages", "map", "log", "superblock"])
-def test_a_part_of_a_volume_of_yesterday_is_refused_in_words_or_harmless(files, server, tmp_path, run):
+def test_an_older_copy_of_single_volume_files_is_refused_or_harmless(files, server, tmp_path, run):
     connection = server.connect()
     load(connection, run)
     server.stop()
@@ -130,7 +130,7 @@ def test_a_part_of_a_volume_of_yesterday_is_refused_in_words_or_harmless(files, 
         assert found == TODAY, f"{files} of yesterday: {found}"
 
 
-def test_a_volume_of_yesterday_under_a_store_of_today_is_told_so_and_deletes_nothing(tmp_path, engine, run):
+def test_an_older_volume_under_a_newer_store_is_refused_and_deletes_no_objects(tmp_path, engine, run):
     if engine == "InnoDB":
         pytest.skip("Terrace's own")
     store = Store("directory", tmp_path)
@@ -196,7 +196,7 @@ def adopt(server, place, *more):
     return done.returncode, done.stdout
 
 
-def test_a_volume_of_yesterday_adopts_the_store_of_one_that_is_lost(cold_server, store, tmp_path, run):  # noqa: F811
+def test_an_older_volume_adopts_the_store_of_a_lost_one(cold_server, store, tmp_path, run):  # noqa: F811
     server = cold_server
     connection = server.connect()
     load(connection, run)

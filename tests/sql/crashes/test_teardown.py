@@ -9,7 +9,7 @@ import pytest
 from conftest import drop_database, end, private, run
 
 
-def test_a_database_goes_whatever_a_test_has_left_open(server, engine):
+def test_a_database_is_dropped_whatever_a_test_has_left_open(server, engine):
     first, second = server.connect(), server.connect()
     run(first, "CREATE DATABASE left_open")
     run(first, f"CREATE TABLE left_open.t (id INT PRIMARY KEY) ENGINE={engine}")
@@ -47,7 +47,7 @@ def test_a_server_that_does_not_stop_is_killed(monkeypatch):
     pytest.fail("the server lives")
 
 
-def test_a_server_that_was_killed_this_moment_is_started_again(own_server):
+def test_a_server_killed_a_moment_ago_is_started_again(own_server):
     first = int(open(f"{own_server.directory}/pid").read())
     os.kill(first, signal.SIGKILL)  # not waited for
     own_server.start()
@@ -55,7 +55,7 @@ def test_a_server_that_was_killed_this_moment_is_started_again(own_server):
     assert run(own_server.connect(), "SELECT 1") == [(1,)]
 
 
-def test_another_process_with_the_number_of_a_server_that_is_gone_is_let_alone(own_server):
+def test_a_process_that_reuses_a_dead_servers_id_is_not_stopped(own_server):
     own_server.kill9()
     other = subprocess.Popen(["sleep", "600"])
     try:

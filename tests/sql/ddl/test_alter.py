@@ -56,7 +56,7 @@ def test_definitions_alone_are_instant(db, engine, how):
     assert run(db, "SELECT COUNT(*) FROM t FORCE INDEX (kc) WHERE c LIKE 'Wert 1%'") == run(db, "SELECT COUNT(*) FROM t IGNORE INDEX (kc) WHERE c LIKE 'Wert 1%'")
 
 
-def test_a_lower_counter_than_the_rows_need_is_no_copy(own_server, engine):
+def test_setting_the_counter_below_the_rows_does_not_copy_the_table(own_server, engine):
     db = own_server.connect()
     run(db, "CREATE DATABASE d")
     db.select_db("d")
@@ -92,7 +92,7 @@ def test_a_lower_counter_than_the_rows_need_is_no_copy(own_server, engine):
 
 
 @pytest.mark.parametrize("algorithm", ["INSTANT", "NOCOPY", "INPLACE", "COPY", "DEFAULT"])
-def test_a_counter_comes_down_to_past_the_largest_value(db, engine, algorithm):
+def test_a_counter_is_lowered_to_just_past_the_largest_value(db, engine, algorithm):
     filled(db, engine, 10)
     run(db, "DELETE FROM t WHERE id > 5")
     for value, next_id in ((3, 6), (9, 9), (1, 10)):
@@ -112,7 +112,7 @@ COUNTERS = {
 
 
 @pytest.mark.parametrize("name", COUNTERS)
-def test_a_counter_that_comes_down_is_innodbs(db, engine, name):
+def test_a_lowered_counter_equals_innodbs(db, engine, name):
     columns, parts = COUNTERS[name]
     found = {}
     for of in (engine, "InnoDB"):
@@ -153,7 +153,7 @@ def test_a_counter_that_comes_down_is_innodbs(db, engine, name):
     assert found[engine] == found["InnoDB"]
 
 
-def test_a_change_that_fails_leaves_the_counter(db, engine):
+def test_a_failed_alter_leaves_the_counter(db, engine):
     filled(db, engine, 10)
     run(db, "ALTER TABLE t AUTO_INCREMENT = 1000")
     assert refused(db, "ALTER TABLE t AUTO_INCREMENT = 5, ADD UNIQUE (d, id), ADD UNIQUE (id, a), ADD CHECK (a < 3)")[0] == 4025
@@ -164,7 +164,7 @@ def test_a_change_that_fails_leaves_the_counter(db, engine):
     assert run(db, "SELECT MAX(id) FROM t") == [(1000,)]
 
 
-def test_a_counter_that_came_down_is_there_after_a_crash(own_server, engine):
+def test_a_lowered_counter_survives_a_crash(own_server, engine):
     db = own_server.connect()
     run(db, "CREATE DATABASE d")
     db.select_db("d")
@@ -288,7 +288,7 @@ def test_what_cannot_be_done_in_place_is_refused_as_innodb_refuses_it(db, engine
     assert is_whole(db)
 
 
-def test_writers_beside_an_index_that_is_built(db, server, engine):
+def test_an_index_built_beside_writers_has_all_their_rows(db, server, engine):
     """Several sessions insert, update, delete and roll back while indexes come and go, one of them unique."""
     filled(db, engine, 4000)
     run(db, "ALTER TABLE t ADD KEY a (a)")
@@ -331,7 +331,7 @@ def test_writers_beside_an_index_that_is_built(db, server, engine):
     assert is_whole(db) and indexes(db) == ["PRIMARY", "a", "b5", "c5"]
 
 
-def test_who_sees_an_older_state_cannot_use_a_new_index(db, server, engine):
+def test_an_older_view_cannot_use_a_new_index(db, server, engine):
     filled(db, engine, 200)
     old = server.connect(database=db.name)
     run(old, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
@@ -494,7 +494,7 @@ def test_temporary_tables_are_altered_too(db, engine):
     assert run(db, "SELECT COUNT(*) FROM t FORCE INDEX (ab) WHERE b = 3 AND a = 2") == [(72,)]
 
 
-def test_killed_servers_leave_the_old_or_the_new(own_server, engine):
+def test_an_alter_cut_by_a_killed_server_leaves_the_old_or_the_new_table(own_server, engine):
     """The server is killed amid ALTERs that follow each other, with writers beside."""
     connection = own_server.connect()
     run(connection, "CREATE DATABASE d")
@@ -554,7 +554,7 @@ def test_killed_servers_leave_the_old_or_the_new(own_server, engine):
     assert steps > 4, f"{steps} steps prove little"
 
 
-def test_a_copy_has_all_rows_in_whatever_order_they_come(db, engine):
+def test_a_copy_has_all_rows_in_any_input_order(db, engine):
     filled(db, engine, 5000)
     run(db, "ALTER TABLE t ADD KEY a (a), ADD UNIQUE b (b), ADD KEY c (c)")
     before = contents(db, ["t"])
@@ -589,7 +589,7 @@ def test_a_duplicate_in_a_copy_is_named(db, engine):
     assert run(db, "SELECT COUNT(*) FROM t") == [(2999,)] and is_whole(db)
 
 
-def test_who_sees_an_older_state_cannot_read_a_copied_table(db, server, engine):
+def test_an_older_view_cannot_read_a_copied_table(db, server, engine):
     filled(db, engine, 200)
     run(db, f"CREATE TABLE other (id INT PRIMARY KEY) ENGINE={engine}")
     old = server.connect(database=db.name)
@@ -601,7 +601,7 @@ def test_who_sees_an_older_state_cannot_read_a_copied_table(db, server, engine):
     assert run(old, "SELECT COUNT(*) FROM t WHERE a = 5") == [(200,)]
 
 
-def test_virtual_columns_come_and_go_in_place(db, engine):
+def test_virtual_columns_are_added_and_dropped_in_place(db, engine):
     """Rows have nothing of them; an index of a new one is built in the same statement."""
     filled(db, engine)
     run(db, "ALTER TABLE t ADD COLUMN twice INT AS (a * 2) VIRTUAL, ALGORITHM=INSTANT")
@@ -628,7 +628,7 @@ def test_virtual_columns_come_and_go_in_place(db, engine):
     assert run(db, "SELECT id, n0, n6, v1 FROM bits") == [(1, None, 6, 6), (2, 0, None, None)] and is_whole(db, "bits")
 
 
-def test_what_copies_the_table_is_refused_beside_writers(db, engine):
+def test_alterations_that_copy_the_table_are_refused_with_lock_none(db, engine):
     run(db, f"CREATE TABLE t (id INT PRIMARY KEY, v INT) ENGINE={engine}")
     run(db, "INSERT INTO t SELECT seq, -seq FROM seq_1_to_100")
     for change in ("MODIFY v BIGINT", "DROP PRIMARY KEY"):
@@ -639,7 +639,7 @@ def test_what_copies_the_table_is_refused_beside_writers(db, engine):
 
 @pytest.mark.parametrize("before, after", [("VARCHAR(3000) COMPRESSED", "VARCHAR(3100)"), ("VARCHAR(3000)", "VARCHAR(3000) COMPRESSED"), ("VARCHAR(100)", "VARCHAR(200) COMPRESSED"),
                                            ("VARCHAR(200) COMPRESSED", "VARCHAR(300)"), ("TEXT COMPRESSED", "TEXT"), ("TEXT", "TEXT COMPRESSED")])
-def test_a_column_that_is_compressed_from_now_on_or_no_longer_is_written_anew(db, engine, before, after):
+def test_turning_a_columns_compression_on_or_off_rewrites_the_table(db, engine, before, after):
     run(db, f"CREATE TABLE t (id INT PRIMARY KEY, c {before}, d INT) ENGINE={engine} DEFAULT CHARSET=latin1")
     run(db, "INSERT INTO t VALUES (1, REPEAT('a', 90), 1), (2, 'x', 2), (3, '', 3), (4, NULL, 4)")
     rows = run(db, "SELECT * FROM t")

@@ -35,7 +35,7 @@ def digest(data):
     return hashlib.md5(data).hexdigest()
 
 
-def test_a_megabyte_leaves_a_hundredth_of_itself_in_the_log_unless_it_is_not_to(own_server, connection, run):
+def test_a_megabyte_value_logs_a_hundredth_of_itself_unless_the_bypass_is_off(own_server, connection, run):
     run(connection, "CREATE TABLE t (id INT PRIMARY KEY, b LONGBLOB) ENGINE=Terrace")
     assert run(connection, "SELECT @@terrace_bypass, @@terrace_bypass_from") == [(1, 65536)]
     logged = {}
@@ -68,7 +68,7 @@ def test_a_megabyte_leaves_a_hundredth_of_itself_in_the_log_unless_it_is_not_to(
     assert [row[3] for row in run(connection, "CHECK TABLE t")] == ["OK"]
 
 
-def test_statements_savepoints_and_transactions_go_back_and_room_is_used_again(own_server, connection, run):
+def test_statements_savepoints_and_transactions_are_rolled_back_and_their_space_is_reused(own_server, connection, run):
     run(connection, "CREATE TABLE t (id INT PRIMARY KEY, u INT UNIQUE, b LONGBLOB) ENGINE=Terrace")
     run(connection, "INSERT INTO t VALUES (1, 1, %s)", (value(1),))
     with pytest.raises(pymysql.err.IntegrityError):  # the second row's; the first one goes back with it
@@ -113,7 +113,7 @@ def test_statements_savepoints_and_transactions_go_back_and_room_is_used_again(o
     assert code == 0 and report["leaked"]["count"] == 0, report
 
 
-def test_killed_amid_writers_of_large_values_every_acknowledged_one_is_whole(own_server, connection, run):
+def test_acknowledged_large_values_are_whole_after_kill_9(own_server, connection, run):
     run(connection, "CREATE TABLE t (id INT PRIMARY KEY, n INT, b LONGBLOB) ENGINE=Terrace")
     for life in range(3):
         acknowledged = {}

@@ -31,7 +31,7 @@ def test_alter_keeps_the_rows(db, engine, run):
     assert run(db, "SELECT COUNT(*), SUM(id) FROM t") == [(3000, 4501500)]
 
 
-def test_what_is_not_supported_is_refused_and_said(db, engine, run):
+def test_unsupported_definitions_are_refused_with_the_reason(db, engine, run):
     run(db, f"CREATE TABLE p (id INT PRIMARY KEY) ENGINE={engine}")
     if engine == "InnoDB":
         pytest.skip("InnoDB has them")
@@ -198,7 +198,7 @@ def test_a_key_block_size_that_a_table_has_is_no_obstacle(db, engine, run):
 
 
 @pytest.mark.parametrize("strict", [0, 1])
-def test_a_row_format_that_there_is_not_is_refused_or_warned_of(db, engine, run, strict):
+def test_an_unknown_row_format_is_refused_or_warned_of(db, engine, run, strict):
     """As InnoDB does it. Of partitioned tables InnoDB's other warnings, and how often each comes, are not looked at."""
     said = {}
 
@@ -246,7 +246,7 @@ def test_a_row_format_that_a_table_has_is_no_obstacle(db, engine, run):
     run(db, "ALTER TABLE m ENGINE=Terrace")
 
 
-def test_a_format_of_rows_is_more_than_instant_as_innodbs(db, engine, run):
+def test_a_row_format_change_needs_the_algorithm_that_innodb_needs(db, engine, run):
     """It rebuilds nothing, but ALGORITHM=INSTANT or NOCOPY fails with InnoDB's error."""
     changes = ["ROW_FORMAT=COMPACT", "ROW_FORMAT=DYNAMIC", "ROW_FORMAT=DEFAULT", "ROW_FORMAT=COMPRESSED", "KEY_BLOCK_SIZE=8", "KEY_BLOCK_SIZE=8", "ROW_FORMAT=COMPACT, COMMENT 'x'", "AVG_ROW_LENGTH=10",
                "ROW_FORMAT=COMPACT, ADD c INT", "ROW_FORMAT=COMPACT, RENAME COLUMN b TO bb", "ROW_FORMAT=COMPACT, ADD KEY (b)", "CHECKSUM=1", "STATS_PERSISTENT=1"]
@@ -400,7 +400,7 @@ def test_a_partition_is_not_converted_into_a_table_of_its_own_tables_name(server
     assert not os.path.exists(os.path.join(server.directory, "data", "own"))
 
 
-def test_analyze_puts_right_what_a_crash_took_of_the_count(own_server, run):
+def test_analyze_corrects_a_row_count_that_a_crash_lost(own_server, run):
     """The count is written with changes of the tree's structure: in a small table a crash loses all counts since the last one."""
     connection = own_server.connect()
     run(connection, "CREATE DATABASE d")
@@ -450,7 +450,7 @@ def test_a_table_replaces_one_whose_list_of_partitions_a_failed_drop_removed(own
     ("TINYINT(1)", "TINYINT"), ("TINYINT", "TINYINT(2)"), ("BIGINT(5)", "BIGINT"), ("INT(5) ZEROFILL", "INT(6) ZEROFILL"),
     ("INT(5) ZEROFILL", "INT UNSIGNED"), ("FLOAT", "FLOAT(10,2)"), ("FLOAT(7,3)", "FLOAT(7,2)"), ("DOUBLE", "DOUBLE(10,2)"),
 ])
-def test_how_a_number_is_shown_changes_at_once(db, run, engine, before, after):
+def test_a_numbers_display_width_changes_instantly(db, run, engine, before, after):
     """Each of these copied the table, and rounded what it copied."""
     seen = []
     for name in ("InnoDB", engine):
@@ -476,7 +476,7 @@ def test_an_index_directory_is_a_warning_where_nothing_is_strict(db, run, engine
     assert seen[0] == seen[1]
 
 
-def test_a_table_whose_definition_has_gone_is_in_the_way_by_name(own_server, run, engine):
+def test_a_table_without_its_definition_blocks_its_name_with_an_error_that_names_it(own_server, run, engine):
     db = own_server.connect()
     run(db, "CREATE DATABASE d")
     seen = []

@@ -70,7 +70,7 @@ def refused(db, sql):
 
 
 @pytest.mark.parametrize("order", ["ORDER BY 1", "ORDER BY 1 DESC", "ORDER BY 2, 1"])
-def test_a_table_is_filled_whatever_the_order(db, engine, source, order):
+def test_a_table_is_filled_in_any_input_order(db, engine, source, order):
     made(db, engine)
     assert fill(db, order=order) > 100
     assert count(db) == ROWS and is_whole(db)
@@ -154,7 +154,7 @@ def test_the_transaction_sees_its_rows_and_others_see_none_before_the_commit(db,
     run(db, "ANALYZE TABLE t")
 
 
-def test_rows_that_come_beside_a_load_stay(db, engine, source, others):
+def test_rows_inserted_during_a_load_stay(db, engine, source, others):
     made(db, engine)
     other = others()
     # It stands amid its rows until the other one lets go.
@@ -278,7 +278,7 @@ def leaks_nothing(server):
 
 
 @pytest.mark.parametrize("bypass", [1, 0])
-def test_killed_in_mid_load_the_server_comes_back_with_an_empty_table(own_server, bypass):
+def test_a_server_killed_during_a_load_comes_back_with_an_empty_table(own_server, bypass):
     db = own_server.connect()
     run(db, "CREATE DATABASE d")
     db.select_db("d")
@@ -300,7 +300,7 @@ def test_killed_in_mid_load_the_server_comes_back_with_an_empty_table(own_server
 FILLED = "(id INT PRIMARY KEY, k INT NOT NULL, c CHAR(40) NOT NULL, KEY k (k), UNIQUE c (c)) ENGINE={engine} SELECT seq AS id, seq * 7919 % 10007 AS k, MD5(seq) AS c FROM seq_1_to_{rows}"
 
 
-def test_create_select_is_built_in_bulk_and_what_a_client_sends_is_not(db, engine, server, shared_directory):
+def test_create_select_is_built_in_bulk_and_load_data_local_is_not(db, engine, server, shared_directory):
     for create in ("CREATE TABLE s", "CREATE OR REPLACE TABLE s"):
         before = passed(db)
         run(db, f"{create} {FILLED.format(engine=engine, rows=ROWS)}")
@@ -320,7 +320,7 @@ def test_create_select_is_built_in_bulk_and_what_a_client_sends_is_not(db, engin
 
 
 @pytest.mark.parametrize("bypass", [1, 0])
-def test_killed_in_mid_create_select_no_trace_of_the_table_is_left(own_server, bypass):
+def test_a_server_killed_during_create_select_leaves_no_trace_of_the_table(own_server, bypass):
     db = own_server.connect()
     run(db, "CREATE DATABASE d")
     db.select_db("d")
@@ -422,7 +422,7 @@ def same(db):
 
 
 @pytest.mark.parametrize("order", ["ORDER BY 1", "ORDER BY 1 DESC", "ORDER BY 2, 1"])
-def test_many_rows_come_beside_others_whatever_the_order(db, engine, twin, others, order):
+def test_many_rows_are_loaded_beside_others_in_any_order(db, engine, twin, others, order):
     other = others()
     run(other, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
     before = count(other)
@@ -477,7 +477,7 @@ def test_a_statement_beside_others_that_is_killed_or_fails_leaves_nothing(db, en
     same(db)
 
 
-def test_a_lock_in_the_way_of_entries_is_waited_for_in_the_end(db, engine, twin, others):
+def test_a_load_waits_at_its_end_for_a_lock_that_blocks_its_entries(db, engine, twin, others):
     other = others()
     run(other, "BEGIN")
     assert run(other, "SELECT id FROM t FORCE INDEX (k) WHERE k = 77 FOR UPDATE")
@@ -511,7 +511,7 @@ def test_load_data_into_a_table_with_rows_and_partitions(db, engine, shared_dire
         assert run(db, "SELECT COUNT(*) FROM h FORCE INDEX (a)") == [(turn * (ROWS + 2000),)] and is_whole(db, "h")
 
 
-def test_what_refused_a_load_stays_for_a_serializable_transaction(db, engine, twin, others):
+def test_the_row_that_refused_a_load_stays_locked_for_a_serializable_transaction(db, engine, twin, others):
     """It has read that the row is there."""
     other = others()
     run(other, "SET SESSION innodb_lock_wait_timeout = 1, terrace_lock_wait_timeout_ms = 100")
@@ -615,7 +615,7 @@ def test_statements_that_are_prepared_under_locks_and_in_procedures_take_many_ro
         assert run(db, "SELECT @met") == [(table,)] and (sorted_first(db) > before) == (table == "t")
     same(db)
 
-def test_the_partition_that_refuses_a_load_is_told_of_and_no_other_goes_on(db, engine):
+def test_a_load_stops_at_the_partition_that_refuses_a_row_and_names_it(db, engine):
     for table, of in (("t", engine), ("i", "InnoDB")):
         run(db, f"CREATE TABLE {table} (id INT PRIMARY KEY, k INT, KEY k (k)) ENGINE={of} PARTITION BY RANGE (id) (PARTITION a VALUES LESS THAN (100000), PARTITION b VALUES LESS THAN MAXVALUE)")
         run(db, f"INSERT INTO {table} VALUES (55, 5), (100055, 6)")
@@ -628,7 +628,7 @@ def test_the_partition_that_refuses_a_load_is_told_of_and_no_other_goes_on(db, e
     assert is_whole(db)
 
 
-def test_a_table_is_checked_and_read_while_rows_come_beside_others(db, engine, twin, others, server):
+def test_a_table_is_checked_and_read_while_rows_are_loaded_beside_others(db, engine, twin, others, server):
     """Index entries of the new rows come later, which no other session may notice."""
     other, said = others(), []
     loader = server.connect(database=db.name)
@@ -650,7 +650,7 @@ def test_a_table_is_checked_and_read_while_rows_come_beside_others(db, engine, t
     same(db)
 
 
-def test_a_function_that_reads_the_table_sees_the_rows_that_came_before(db, engine, source):
+def test_a_function_that_reads_the_table_sees_the_rows_loaded_before(db, engine, source):
     """Whatever of them is sorted comes at once then."""
     made(db, engine)
     run(db, "CREATE TABLE i LIKE t")
@@ -662,7 +662,7 @@ def test_a_function_that_reads_the_table_sees_the_rows_that_came_before(db, engi
     same(db)
 
 
-def test_the_binary_log_has_rows_that_came_beside_others(shared_directory):
+def test_the_binary_log_has_rows_that_were_loaded_beside_others(shared_directory):
     server = private(["--terrace-memory=33554432", *binlog_options(shared_directory)])
     try:
         db = server.connect()
@@ -683,7 +683,7 @@ def test_the_binary_log_has_rows_that_came_beside_others(shared_directory):
         end(server)
 
 
-def test_killed_in_mid_load_the_server_comes_back_with_the_rows_that_were_there(own_server):
+def test_a_server_killed_during_a_load_comes_back_with_the_earlier_rows(own_server):
     db = own_server.connect()
     run(db, "CREATE DATABASE d")
     db.select_db("d")

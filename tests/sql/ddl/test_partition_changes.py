@@ -68,7 +68,7 @@ def spaces(db):
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_changes_of_partitions_are_built_in_bulk_and_say_what_row_by_row_would(db, engine, change):
+def test_partition_changes_are_built_in_bulk_with_the_results_of_row_by_row(db, engine, change):
     first, then = CHANGES[change]
     said = []
     for table, of in (("t", engine), ("i", "InnoDB")):
@@ -118,7 +118,7 @@ def misplaced(db, server, of, columns):
     return define
 
 
-def test_a_duplicate_in_a_change_of_partitions_is_told_of_and_leaves_all_as_it_was(db, engine, server, row_by_row):
+def test_a_duplicate_in_a_partition_change_is_reported_and_leaves_all_unchanged(db, engine, server, row_by_row):
     told_of = []
     changes = ("COALESCE PARTITION 1", "ADD PARTITION PARTITIONS 1", "REBUILD PARTITION ALL", "REMOVE PARTITIONING", "PARTITION BY RANGE (id) (PARTITION a VALUES LESS THAN MAXVALUE)")
     for of in (engine, "InnoDB"):
@@ -141,7 +141,7 @@ def test_a_duplicate_in_a_change_of_partitions_is_told_of_and_leaves_all_as_it_w
     assert told_of[:half] == told_of[half:]
 
 
-def test_the_text_of_a_duplicate_is_told_though_its_row_is_of_a_new_partition(db, engine, server, row_by_row):
+def test_a_duplicates_text_is_reported_though_its_row_is_in_a_new_partition(db, engine, server, row_by_row):
     """The key's text is a BLOB's, and the partition is closed by then."""
     told_of = []
     for of in (engine, "InnoDB"):
@@ -243,7 +243,7 @@ def test_partitions_of_tables_of_each_kind_change_as_innodb_s(db, engine, kind):
 
 
 @pytest.mark.parametrize("change", ["add", "join", "rebuild", "by hash", "remove"])
-def test_a_view_from_before_a_change_of_partitions_is_told(db, engine, server, change):
+def test_an_older_view_is_refused_after_a_partition_change(db, engine, server, change):
     first, then = CHANGES[change]
     run(db, f"CREATE TABLE t {COLUMNS} ENGINE={engine} {first}")
     run(db, FILL.format(table="t"))
@@ -266,7 +266,7 @@ def test_a_view_from_before_a_change_of_partitions_is_told(db, engine, server, c
 
 
 @pytest.mark.parametrize("change", ["by hash", "add", "reorganize", "remove"])
-def test_a_change_of_partitions_that_is_killed_leaves_all_as_it_was(db, engine, server, row_by_row, change):
+def test_a_killed_partition_change_leaves_all_unchanged(db, engine, server, row_by_row, change):
     first, then = CHANGES[change]
     run(db, f"CREATE TABLE t {COLUMNS} ENGINE={engine} {first}")
     run(db, FILL.format(table="t"))
@@ -305,7 +305,7 @@ def test_a_change_of_partitions_that_is_killed_leaves_all_as_it_was(db, engine, 
     assert sums(db) == whole and is_whole(db) and met <= {1317}, met
 
 
-def test_a_thousand_partitions_borrow_what_there_is_and_no_more(engine):
+def test_loads_of_a_thousand_partitions_borrow_no_more_memory_than_is_free(engine):
     """Each load of a partition works with memory for each of its trees; those that get none go row by row."""
     mib = 24
     server = private([f"--terrace-memory={mib << 20}", "--innodb-buffer-pool-size=24M", "--table-open-cache=2000"])
@@ -343,7 +343,7 @@ def test_a_thousand_partitions_borrow_what_there_is_and_no_more(engine):
 
 
 @pytest.mark.parametrize("log", ["", "with a binary log"])
-def test_killed_in_mid_change_of_partitions_the_server_comes_back_with_the_old_or_the_new(engine, log, shared_directory):
+def test_a_server_killed_during_a_partition_change_comes_back_with_the_old_or_the_new(engine, log, shared_directory):
     server = private(["--terrace-memory=33554432", "--innodb-buffer-pool-size=32M", *(binlog_options(shared_directory) if log else [])])
     try:
         db = server.connect()
@@ -382,7 +382,7 @@ def test_killed_in_mid_change_of_partitions_the_server_comes_back_with_the_old_o
 
 
 @pytest.mark.parametrize("sql", ["REPLACE INTO t SELECT id, 7 FROM t WHERE id = 3", "INSERT INTO t SELECT id + 1000, k FROM t", "INSERT IGNORE INTO t SELECT id + 2000, k FROM t WHERE id < 5"])
-def test_rows_that_come_by_select_leave_older_views_their_partitions(server, db, engine, run, sql):
+def test_rows_inserted_by_select_leave_partitions_readable_by_older_views(server, db, engine, run, sql):
     """The server ends a bulk copy although it began none: older views were refused (1412)."""
     run(db, f"CREATE TABLE t (id INT PRIMARY KEY, k INT) ENGINE={engine} PARTITION BY HASH (id) PARTITIONS 3")
     run(db, "INSERT INTO t SELECT seq, seq FROM seq_1_to_20")
@@ -416,7 +416,7 @@ def test_a_table_whose_keys_are_in_another_order_is_no_partition(db, engine, run
 
 @pytest.mark.parametrize("how", ["EXCHANGE PARTITION p0 WITH TABLE x", "CONVERT TABLE x TO PARTITION p9 VALUES LESS THAN (900)"])
 @pytest.mark.parametrize("virtual", ["table", "partition"])
-def test_a_table_that_stores_what_is_virtual_there_is_no_partition(db, engine, run, how, virtual):
+def test_a_table_is_not_exchanged_with_a_partition_if_a_column_is_virtual_in_only_one(db, engine, run, how, virtual):
     """The server compares types. Rows of both could not be read any more, or were read wrong."""
     if engine == "InnoDB":
         pytest.skip("it takes it")

@@ -71,7 +71,7 @@ def patience(connection, seconds):
     run(connection, f"SET SESSION lock_wait_timeout = {seconds}, innodb_lock_wait_timeout = {seconds}, terrace_lock_wait_timeout_ms = {1000 * seconds}")
 
 
-def test_what_would_lose_its_changes_is_refused(prepared, engine):
+def test_ddl_that_would_lose_a_prepared_transactions_changes_is_refused(prepared, engine):
     server, connection = prepared
     run(connection, "TRUNCATE TABLE untouched")
     run(connection, "DROP TABLE untouched")
@@ -110,7 +110,7 @@ def test_a_table_of_partitions_is_dropped_as_a_whole(prepared, engine, decision)
 
 
 @pytest.mark.parametrize("decision", ["COMMIT", "ROLLBACK"])
-def test_they_wait_for_the_decision(prepared, decision):
+def test_ddl_waits_for_the_prepared_transactions_decision(prepared, decision):
     server, connection = prepared
     patience(connection, 300)
     done = []
@@ -131,7 +131,7 @@ def test_they_wait_for_the_decision(prepared, decision):
     assert run(other, "SELECT v FROM p WHERE id = 101") == [(7 if decision == "COMMIT" else 101,)]
 
 
-def test_one_that_waits_can_be_killed(prepared):
+def test_ddl_that_waits_for_a_prepared_transaction_can_be_killed(prepared):
     server, connection = prepared
     patience(connection, 300)
     (number,) = run(connection, "SELECT CONNECTION_ID()")[0]

@@ -86,7 +86,7 @@ def test_a_table_without_a_primary_key_gets_one_and_keeps_its_hidden_one(db, eng
     assert refused(db, "ALTER TABLE plain DROP PRIMARY KEY, ALGORITHM=INPLACE")[0] == 1846 and is_whole(db, "plain")
 
 
-def test_counters_go_on(db, engine):
+def test_counters_continue_after_a_rebuild(db, engine):
     run(db, f"CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, v INT) ENGINE={engine}")
     run(db, "INSERT INTO t (v) SELECT seq FROM seq_1_to_100")
     run(db, "DELETE FROM t WHERE id > 50")
@@ -99,7 +99,7 @@ def test_counters_go_on(db, engine):
     assert run(db, "SELECT MAX(id) FROM t") == [(5000,)]
 
 
-def test_what_a_new_key_or_column_does_not_take_ends_it(db, engine):
+def test_a_row_that_the_new_key_or_column_rejects_ends_a_rebuild(db, engine):
     filled(db, engine, 1000)
     run(db, "UPDATE t SET n = 7 WHERE id IN (7, 900)")
     before = contents(db, ["t"])
@@ -149,7 +149,7 @@ def test_nulls_that_a_column_loses_are_innodb_s(db, engine, how, mode):
 
 
 @pytest.mark.parametrize("ignore", ["", "IGNORE "])
-def test_what_is_computed_of_a_null_that_is_lost_is_computed_anew(db, engine, ignore):
+def test_columns_computed_from_a_null_that_becomes_not_null_are_recomputed(db, engine, ignore):
     """Stored values stayed those of the NULL (InnoDB's suite, innodb-alter-nullable)."""
     run(db, "SET sql_mode = ''")
     for columns in ("c INT, g INT AS (c) PERSISTENT", "c INT, v INT AS (c) VIRTUAL", "c INT, v INT AS (c) VIRTUAL, KEY (v)", "c INT, v INT AS (c + 1) VIRTUAL, g VARCHAR(9) AS (CONCAT('g', v)) PERSISTENT, KEY (g, v)"):
@@ -163,7 +163,7 @@ def test_what_is_computed_of_a_null_that_is_lost_is_computed_anew(db, engine, ig
 
 
 @pytest.mark.parametrize("how", ["INPLACE", "INSTANT", "NOCOPY", "COPY"])
-def test_a_date_that_has_no_default_comes_to_an_empty_table(db, server, engine, how):
+def test_a_date_without_a_default_is_added_to_an_empty_table(db, server, engine, how):
     """It would be zero, which the session doesn't allow: in place it was refused though there was no row. InnoDB asks one partition, and makes zeros
     in the others."""
     run(db, "SET sql_mode = 'STRICT_TRANS_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE'")
@@ -198,7 +198,7 @@ def test_a_timestamp_that_loses_null_has_the_time_of_the_statement(db, engine, c
     assert run(db, "SELECT id, d > '2022-01-01' FROM t ORDER BY id") == [(1, 1), (2, 0)] and is_whole(db)
 
 
-def test_who_sees_an_older_state_is_told_so(db, server, engine):
+def test_an_older_view_is_refused_after_a_rebuild(db, server, engine):
     filled(db, engine, 200)
     old = server.connect(database=db.name)
     run(old, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
@@ -211,7 +211,7 @@ def test_who_sees_an_older_state_is_told_so(db, server, engine):
 
 
 @pytest.mark.parametrize("change", ["FORCE, ALGORITHM=INPLACE", "FORCE, ALGORITHM=COPY", "ADD KEY kn (n), ALGORITHM=NOCOPY"])
-def test_a_strict_transaction_locks_nothing_of_what_is_newer_than_its_view(db, server, engine, change):
+def test_a_strict_transaction_locks_no_rebuilt_row_newer_than_its_view(db, server, engine, change):
     """Rows of a rebuilt table, and entries of a rebuilt index, don't tell whether they changed since."""
     if engine == "InnoDB" and "KEY" in change:
         pytest.skip("whether it tells is a matter of the table's other indexes")
@@ -237,7 +237,7 @@ def test_a_strict_transaction_locks_nothing_of_what_is_newer_than_its_view(db, s
     assert is_whole(db)
 
 
-def test_what_old_rows_leave_to_purge_is_not_taken_from_new_ones(db, server, engine):
+def test_purge_of_old_rows_frees_no_page_of_rebuilt_ones(db, server, engine):
     filled(db, engine, 500)
     old = server.connect(database=db.name)
     for _ in range(3):
@@ -316,7 +316,7 @@ class Writers:
 
 
 @pytest.mark.parametrize("key", ["PRIMARY KEY (id)", ""])
-def test_nothing_is_lost_of_what_is_written_meanwhile(db, server, engine, key):
+def test_no_row_written_during_a_rebuild_is_lost(db, server, engine, key):
     filled(db, engine, 4000, key)
     changes = ["FORCE", "DROP PRIMARY KEY, ADD PRIMARY KEY (b)", "MODIFY n INT NOT NULL", "DROP PRIMARY KEY, ADD PRIMARY KEY (n, id), MODIFY n INT NOT NULL",
                "DROP PRIMARY KEY, ADD PRIMARY KEY (id), MODIFY n INT"] if key else ["FORCE", "FORCE, ADD KEY kn (n)", "ADD PRIMARY KEY (id)"]
@@ -333,7 +333,7 @@ def test_nothing_is_lost_of_what_is_written_meanwhile(db, server, engine, key):
     by_each_index(db, "id, a, b, twice")
 
 
-def test_nulls_that_are_lost_meanwhile_are_zeros(db, server, engine):
+def test_nulls_written_during_a_rebuild_to_not_null_become_zeros(db, server, engine):
     filled(db, engine, 4000)
     run(db, "SET lock_wait_timeout = 100, sql_mode = ''")
     run(db, "UPDATE t SET a = NULL WHERE id % 100 = 7")
@@ -367,7 +367,7 @@ def test_nulls_that_are_lost_meanwhile_are_zeros(db, server, engine):
     by_each_index(db, "id, a, b, twice")
 
 
-def test_what_comes_meanwhile_may_end_it(db, server, engine):
+def test_a_row_written_during_a_rebuild_that_the_new_key_rejects_ends_it(db, server, engine):
     """A row that the new key, or column, does not take, is put there while the rows are read."""
     filled(db, engine, 20000)
     for change, row, codes in (("MODIFY n INT NOT NULL", "(50000, 1, 'late', NULL)", (1265, 1048)), ("DROP PRIMARY KEY, ADD PRIMARY KEY (n)", "(50000, 1, 'late', 77)", (1062,)),
@@ -433,7 +433,7 @@ def test_partitions_are_rebuilt_in_place(db, server, engine):
     assert run(db, "SELECT COUNT(*), SUM(id) FROM t WHERE id < 50000") == [(4000, 8002000)]
 
 
-def test_kill_ends_it_and_leaves_nothing(db, server, engine):
+def test_a_killed_rebuild_ends_and_leaves_no_pages(db, server, engine):
     filled(db, engine, 20000)
     spaces = "SELECT COUNT(*) FROM information_schema.TERRACE_SPACES" if engine != "InnoDB" else "SELECT 1"
     before, named = contents(db, ["t"]), run(db, spaces)
@@ -462,7 +462,7 @@ def refused_or_not(db, sql):
         return error.args[0]
 
 
-def test_a_crash_leaves_the_old_or_the_new(own_server, engine):
+def test_a_crash_during_a_rebuild_leaves_the_old_or_the_new_table(own_server, engine):
     connection = own_server.connect()
     run(connection, "CREATE DATABASE d")
     run(connection, "USE d")
@@ -509,7 +509,7 @@ def test_a_crash_leaves_the_old_or_the_new(own_server, engine):
     assert done > 5
 
 
-def test_a_table_that_has_had_as_many_layouts_as_there_can_be_is_rebuilt_in_place(db, engine):
+def test_a_table_with_the_most_row_layouts_is_rebuilt_in_place(db, engine):
     if engine == "InnoDB":
         pytest.skip("Terrace's own")
     run(db, f"CREATE TABLE t (id INT PRIMARY KEY, a INT, KEY ka (a)) ENGINE={engine}")

@@ -29,7 +29,7 @@ def copied(program, server, to, *options):
 
 
 @pytest.mark.parametrize("partitions", ["", " PARTITION BY HASH (id) PARTITIONS 2"], ids=["whole", "parted"])
-def test_mariabackup_is_refused_while_there_are_rows_that_it_would_leave_out(own_server, engine, tmp_path, mariabackup, partitions):
+def test_mariabackup_is_refused_while_it_would_leave_out_rows(own_server, engine, tmp_path, mariabackup, partitions):
     if engine == "InnoDB":
         pytest.skip("Terrace's own")
     connection = own_server.connect()

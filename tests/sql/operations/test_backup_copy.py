@@ -64,7 +64,7 @@ def noted(connection, table):
     return run(connection, f"SELECT w, COUNT(*), MAX(n) + 1 FROM d.{table} GROUP BY w ORDER BY w")
 
 
-def test_mariabackup_has_both_engines_and_the_binary_log_of_one_moment(server, tmp_path, mariabackup):  # noqa: F811
+def test_mariabackup_takes_a_consistent_copy_of_both_engines_and_the_binary_log(server, tmp_path, mariabackup):  # noqa: F811
     target = tmp_path / "backup"
     with Transfers(server) as load:
         connection = server.connect()

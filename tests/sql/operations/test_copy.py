@@ -98,7 +98,7 @@ def original(engine):
     end(one)
 
 
-def test_a_copy_beside_writers_and_ddl_is_a_server_of_one_moment(original, second):
+def test_a_copy_beside_writers_and_ddl_is_consistent(original, second):
     with Transfers(original) as load:
         connection, names = original.connect(), iter(range(10**9))
 
@@ -146,7 +146,7 @@ def test_a_copy_beside_writers_and_ddl_is_a_server_of_one_moment(original, secon
     whole(original.connect(), load.done, load.done)
 
 
-def test_a_server_killed_in_the_middle_of_a_copy_is_whole_and_the_copy_is_none(original, second):
+def test_a_server_killed_during_a_copy_is_whole_and_the_copy_is_no_instance(original, second):
     with Transfers(original) as load:
         connection = original.connect()
 

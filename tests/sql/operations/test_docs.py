@@ -177,7 +177,7 @@ def test_docs_readme_lists_each_document():
     assert listed == {name for name in os.listdir(os.path.join(ROOT, "docs")) if name.endswith(".md")} - {"README.md"}
 
 
-def test_files_that_architecture_md_names_are_there():
+def test_files_that_architecture_md_names_exist():
     """Each path and file in a code span, relative to the repository, to crates/ or to a crate's src/."""
     text = text_of("docs", "architecture.md")
     below = [""] + ["crates"] + [os.path.join("crates", crate, "src") for crate in os.listdir(os.path.join(ROOT, "crates"))]

@@ -68,7 +68,7 @@ def test_a_dump_read_in_again_is_the_same(server, db, engine, other, options):
         assert run(db, sql.format(db.name)) == run(db, sql.format(other))
 
 
-def test_a_dump_is_of_one_moment_while_others_write(server, db, engine, other):
+def test_a_dump_is_consistent_while_others_write(server, db, engine, other):
     for name in ("aa", "zz"):
         run(db, f"CREATE TABLE {name} (id INT PRIMARY KEY, v INT NOT NULL, filler CHAR(200) DEFAULT 'x') ENGINE={engine}")
         run(db, f"INSERT INTO {name} (id, v) SELECT seq, 100 FROM seq_1_to_3000")

@@ -114,7 +114,7 @@ def fails_to_grow(run, connection):
         return True
 
 
-def test_flash_that_cannot_be_had_is_one_warning(tmp_path, run, engine):
+def test_flash_that_cannot_be_opened_is_one_warning(tmp_path, run, engine):
     if engine == "InnoDB":
         pytest.skip("Terrace's own")
     (tmp_path / "flash").write_text("not a directory")
@@ -286,7 +286,7 @@ def test_a_rollback_that_needs_a_damaged_page_is_one_error(directory, tmp_path, 
 
 
 @pytest.mark.parametrize("what", ["the store does not answer", "the pages are damaged"])
-def test_a_purge_that_cannot_read_is_told_once_with_its_severity(directory, tmp_path, run, what):  # noqa: F811
+def test_a_purge_that_cannot_read_is_reported_once_with_its_severity(directory, tmp_path, run, what):  # noqa: F811
     server = server_on(directory, tmp_path, "--terrace-compression=none")
     try:
         connection = with_far_table(server, run)

@@ -65,7 +65,7 @@ def waits(connection, name):
     return int(run(connection, f"SELECT COUNT_STAR FROM performance_schema.events_waits_summary_global_by_event_name WHERE EVENT_NAME = 'wait/synch/cond/terrace/{name}'")[0][0])
 
 
-def test_what_each_tier_reads_and_writes_is_there_as_the_engine_counts_it(tiered):
+def test_each_tiers_reads_and_writes_match_the_engines_counters(tiered):
     connection = tiered.connect()
     load(connection, run)
     wait_until(lambda: is_mostly_far(connection, run))
@@ -98,7 +98,7 @@ def test_what_each_tier_reads_and_writes_is_there_as_the_engine_counts_it(tiered
     assert all(name.endswith("Terrace (pages)") and taken > 0 for _, _, name, taken in events)
 
 
-def test_background_threads_are_in_threads_with_what_they_do(shown):
+def test_background_threads_are_in_threads_with_their_activity(shown):
     connection = shown.connect(database="d")
     names = [name for (name,) in run(connection, "SELECT NAME FROM performance_schema.threads WHERE NAME LIKE 'thread/terrace/%'")]
     assert {f"thread/terrace/{name}" for name in ("log", "flusher", "checkpoint", "evictor", "purge", "watch")} <= set(names)
@@ -150,7 +150,7 @@ def test_commits_together_wait_for_one_anothers_log_writes(shown):
     wait_until(play)
 
 
-def test_memory_is_what_the_engine_says_and_what_is_lent_comes_and_goes(shown):
+def test_memory_matches_the_engines_account_and_loans_appear_and_end(shown):
     connection = shown.connect(database="d")
     held = "SELECT SUBSTRING_INDEX(EVENT_NAME, '/', -1), CURRENT_NUMBER_OF_BYTES_USED, HIGH_NUMBER_OF_BYTES_USED FROM performance_schema.memory_summary_global_by_event_name WHERE EVENT_NAME LIKE 'memory/terrace/%'"
 
@@ -347,7 +347,7 @@ def test_the_end_of_a_build_shows_its_progress(shown, statement):
     wait_until(sees_progress)
 
 
-def test_metrics_are_a_table_of_what_is_counted(shown):
+def test_a_table_shows_all_metrics(shown):
     connection = shown.connect(database="d")
     # Definitions are no commits, and this may be the first test of its server.
     run(connection, "CREATE OR REPLACE TABLE committed (id INT PRIMARY KEY) ENGINE=Terrace")
@@ -370,7 +370,7 @@ def test_metrics_are_a_table_of_what_is_counted(shown):
     assert refused.value.args[0] == 1227
 
 
-def test_without_performance_schema_nothing_is_asked_for(server, db, run, engine):
+def test_without_performance_schema_nothing_is_instrumented(server, db, run, engine):
     if engine == "InnoDB":
         pytest.skip("Terrace's own")
     assert run(db, "SELECT @@performance_schema")[0][0] == 0

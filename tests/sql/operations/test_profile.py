@@ -13,7 +13,7 @@ PROFILE = os.path.join(ROOT, "crates", "sql", "profile")
 TEXT = os.path.join(ROOT, "scripts", "profile_text.py")
 
 
-def test_what_is_done_most_is_laid_out_together():
+def test_hot_functions_are_placed_together():
     compiler = subprocess.run(["rustc", "-V"], stdout=subprocess.PIPE, text=True, check=True, timeout=60).stdout
     if compiler != open(os.path.join(PROFILE, "compiler")).read():
         pytest.skip("the profile is of another compiler")
@@ -25,7 +25,7 @@ def test_what_is_done_most_is_laid_out_together():
         assert name in hot, name
 
 
-def test_what_is_no_raw_profile_is_refused(tmp_path):
+def test_a_file_that_is_no_raw_profile_is_refused(tmp_path):
     def text(content):
         (tmp_path / "raw").write_bytes(content)
         done = subprocess.run([sys.executable, TEXT, tmp_path / "text", tmp_path / "raw"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)

@@ -117,7 +117,7 @@ def test_a_replica_has_what_the_source_committed(engine, form):
         end(source)
 
 
-def test_a_later_transaction_gives_way_to_an_earlier_one(engine):
+def test_a_replica_rolls_back_a_later_transaction_that_blocks_an_earlier_one(engine):
     """The two of one row, held apart on the replica until both are at it: the retry is seen in the server's count of them."""
     source, replica, one, other = pair(engine, "ROW", ["--slave-parallel-threads=8", "--slave-parallel-mode=aggressive",
                                                        "--terrace-lock-wait-timeout-ms=600000", "--innodb-lock-wait-timeout=600"])
@@ -149,7 +149,7 @@ def test_a_later_transaction_gives_way_to_an_earlier_one(engine):
 
 
 @pytest.mark.parametrize("form", ["ROW", "STATEMENT"])
-def test_counters_and_numbers_that_alter_makes_are_the_replicas_too(engine, form):
+def test_counters_and_numbers_that_alter_generates_are_the_same_on_the_replica(engine, form):
     """A counter that comes down, and a column that is numbered with the source's step: each is the one statement in the log."""
     source, replica, one, other = pair(engine, form)
     try:
@@ -179,7 +179,7 @@ def test_counters_and_numbers_that_alter_makes_are_the_replicas_too(engine, form
 
 
 @pytest.mark.parametrize("key", ["PRIMARY KEY (a)", "KEY (a)"], ids=["its primary key", "another index"])
-def test_a_large_change_of_rows_that_the_source_could_make_is_the_replicas_too(engine, key):
+def test_a_large_change_of_rows_that_fits_the_source_fits_the_replica(engine, key):
     """A scan that changes 82,000 rows is one lock on its source; the replica, which looks up row after row, had a lock for each, and stopped with 1206."""
     memory = ["--innodb-buffer-pool-size=16777216"] if engine == "InnoDB" else ["--terrace-memory=16777216"]
     source, replica, one, other = pair(engine, "ROW", memory)

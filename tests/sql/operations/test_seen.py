@@ -127,7 +127,7 @@ def test_tables_and_indexes_say_where_pages_are_what_was_read_and_what_it_costs(
     assert reads(fresh) < 50 and fresh["STORE_PUTS"] == 0 and fresh["SINKS"] == 0
 
 
-def test_what_leaves_memory_is_counted_for_its_index(tmp_path, engine, run):
+def test_evicted_pages_are_counted_for_their_index(tmp_path, engine, run):
     """While flash is full: turned away at first, with its name kept; by that name it is known the next time, and admitted. Temporary tables write to the spill
     space alone."""
     if engine == "InnoDB":
@@ -274,7 +274,7 @@ def test_rows_are_counted_that_statements_read_and_change(server, db, engine, ru
     assert not run(db, "SHOW GLOBAL STATUS LIKE 'Terrace_session_%'")
 
 
-def test_positions_of_the_log_go_on(server, db, engine, run):
+def test_log_positions_advance(server, db, engine, run):
     if engine == "InnoDB":
         pytest.skip("Terrace's own")
 
@@ -373,7 +373,7 @@ def test_the_pages_of_a_cold_scan_add_up_by_tier(tier, tmp_path, engine, run):
         end(server)
 
 
-def test_sessions_that_want_the_same_pages_count_each_once_and_who_waits_says_how_long(tmp_path, engine, run):
+def test_sessions_that_read_the_same_pages_count_each_once_and_show_their_wait_times(tmp_path, engine, run):
     """One of them brings a page, and the others wait for it: their time is that of no tier."""
     if engine == "InnoDB":
         pytest.skip("Terrace's own")

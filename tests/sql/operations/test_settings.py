@@ -149,7 +149,7 @@ def test_a_port_that_is_taken_costs_the_metrics_and_not_the_tables(stopped, run)
         ("object=s3://key:hush@bucket/p", "(s3://bucket/p): the URL holds more than a place"),
     ],
 )
-def test_what_the_machine_refuses_is_an_error_in_words(stopped, run, option, words):
+def test_a_resource_that_the_machine_refuses_is_an_error_that_names_it(stopped, run, option, words):
     stopped.options = stopped.options + [f"--terrace-{option}"]
     stopped.start()
     [line] = said(stopped)
@@ -157,7 +157,7 @@ def test_what_the_machine_refuses_is_an_error_in_words(stopped, run, option, wor
     assert run(stopped.connect(), "SELECT 1") == [(1,)]
 
 
-def test_flash_that_another_has_is_in_the_error_log_however_soon_the_server_ends(stopped, tmp_path):
+def test_flash_in_use_by_another_server_is_in_the_error_log_however_soon_the_server_ends(stopped, tmp_path):
     place = tmp_path / "flash"
     place.mkdir()
     with open(place / "lock", "w") as lock:

@@ -26,7 +26,7 @@ def logged():
 
 
 @pytest.mark.parametrize("name", scenarios())
-def test_a_line_is_as_it_is_written(logged, engine, name):
+def test_each_line_gives_the_recorded_answers(logged, engine, name):
     rows = scenarios()[name]
     written = [answers[engine] for _, _, answers in rows]
     # On a busy machine an answer may come late, and look like a wait: a difference that is one stays with more patience.

@@ -656,7 +656,7 @@ def play(server, database, engine, steps, patience=0.5):
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_two_sessions_meet_as_in_innodb(server, db, engine, name):
+def test_two_sessions_interact_as_in_innodb(server, db, engine, name):
     # On a busy machine an answer may come late, and look like a wait: a difference that is one stays with more patience.
     for patience in (0.5, 2, 8):
         theirs = play(server, db.name, "InnoDB", SCENARIOS[name], patience)
@@ -666,7 +666,7 @@ def test_two_sessions_meet_as_in_innodb(server, db, engine, name):
     assert ours == theirs
 
 
-def test_a_gap_ends_where_the_condition_ends(server, db):
+def test_a_gap_lock_ends_where_the_condition_ends(server, db):
     """InnoDB locks up to the next existing row; here only the range of the condition is locked, and others insert beside it."""
     steps = [
         ('a', 'begin'),

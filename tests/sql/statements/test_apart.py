@@ -144,7 +144,7 @@ def test_old_views_see_documents_that_were_changed_deleted_and_purged_behind_the
     is_sound(documents, "d")
 
 
-def test_what_goes_back_leaves_documents_as_they_were(documents):
+def test_a_rollback_leaves_documents_unchanged(documents):
     before = run(documents, "SELECT * FROM d")
     run(documents, "BEGIN")
     run(documents, "UPDATE d SET v = v + 1")
@@ -282,7 +282,7 @@ def test_a_binary_log_of_any_row_image_makes_the_same_rows(engine, shared_direct
         end(server)
 
 
-def test_killed_amid_changes_beside_documents(own_server, engine):
+def test_changes_beside_documents_survive_kill_9(own_server, engine):
     if engine == "InnoDB":
         pytest.skip("Terrace's own")
     connection = own_server.connect()

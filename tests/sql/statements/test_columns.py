@@ -57,7 +57,7 @@ CHANGES = [
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_change_at_once_is_a_copy(db, engine, run, change):
+def test_an_instant_change_gives_what_a_copy_gives(db, engine, run, change):
     for name in "t", "r":
         make(db, run, name, engine)
         fill(db, run, name, 1, ROWS)
@@ -70,7 +70,7 @@ def test_a_change_at_once_is_a_copy(db, engine, run, change):
     same(db, run)
 
 
-def test_rows_of_many_layouts_lie_side_by_side(db, engine, run):
+def test_a_table_holds_rows_of_many_layouts(db, engine, run):
     for name in "t", "r":
         make(db, run, name, engine)
     pick = random.Random(1)
@@ -116,7 +116,7 @@ def test_the_time_of_an_added_column_is_the_statements(db, engine, run):
         "DROP PRIMARY KEY, DROP id",
     ],
 )
-def test_what_differs_from_row_to_row_is_copied(db, engine, run, change):
+def test_changes_whose_values_differ_from_row_to_row_copy_the_table(db, engine, run, change):
     make(db, run, "t", engine)
     fill(db, run, "t", 1, 4)
     if engine != "InnoDB":
@@ -139,7 +139,7 @@ def test_a_dropped_column_takes_its_index_along_or_keeps_the_rest(db, engine, ru
     assert [row[3] for row in run(db, "CHECK TABLE t EXTENDED")] == ["OK"]
 
 
-def test_partitions_and_what_is_exchanged_keep_their_layouts(db, engine, run):
+def test_partitions_and_exchanged_tables_keep_their_layouts(db, engine, run):
     for name in "t", "r":
         make(db, run, name, engine, "PARTITION BY HASH (id) PARTITIONS 3")
         fill(db, run, name, 1, 100)
@@ -210,7 +210,7 @@ def test_the_checksum_is_the_same_whichever_layout_rows_were_written_in(db, run,
     assert run(db, "SELECT v FROM t ORDER BY id") == run(db, "SELECT v FROM other ORDER BY id")
 
 
-def test_bits_come_move_and_go_at_once(db, engine, run):
+def test_bit_columns_are_added_moved_and_dropped_instantly(db, engine, run):
     """Of this engine, as of InnoDB, they are bytes of their own."""
     for name in "t", "r":
         run(db, f"CREATE TABLE {name} (id INT PRIMARY KEY, a INT, b BIT(3), n BIT(20) NOT NULL, v VARCHAR(20) NOT NULL, KEY (b, n), KEY (a), KEY (v)) ENGINE={engine}")
@@ -242,7 +242,7 @@ def test_bits_come_move_and_go_at_once(db, engine, run):
     ("a INT, v INT AS (a + 1) VIRTUAL, h INT AS (v * 2) STORED", "MODIFY v INT AS (a + 100) VIRTUAL", "h = 202"),
     ("a INT, s INT AS (a * 2) STORED", "DROP a, ADD a INT DEFAULT 7 AFTER id", "s = 14"),
 ])
-def test_what_is_computed_of_a_column_that_another_replaces_is_right(db, engine, run, columns, change, right):
+def test_columns_computed_from_a_replaced_column_are_right(db, engine, run, columns, change, right):
     """In indexes, and where it is stored: such a change copies the table."""
     if engine == "InnoDB":
         pytest.skip("InnoDB's are stale in some of these")
@@ -258,7 +258,7 @@ def test_what_is_computed_of_a_column_that_another_replaces_is_right(db, engine,
 
 @pytest.mark.parametrize("parts, change", [("HASH (a) PARTITIONS 4", "DROP a, ADD a INT NOT NULL DEFAULT 7"),
                                            ("KEY (v) PARTITIONS 4", "MODIFY v INT AS (a + 100) VIRTUAL")])
-def test_rows_are_in_their_partitions_when_what_places_them_is_another(db, engine, run, parts, change):
+def test_rows_are_in_their_partitions_after_the_partitioning_column_is_replaced(db, engine, run, parts, change):
     if engine == "InnoDB":
         pytest.skip("InnoDB's rows stay where they are")
     run(db, f"CREATE TABLE t (id INT, a INT NOT NULL, v INT AS (a + 1) VIRTUAL) ENGINE={engine} PARTITION BY {parts}")

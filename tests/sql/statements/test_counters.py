@@ -52,13 +52,13 @@ GIVEN = {
 
 
 @pytest.mark.parametrize("name", GIVEN)
-def test_values_that_are_given_move_the_counter_as_innodbs(db, engine, name):
+def test_explicit_values_move_the_counter_as_in_innodb(db, engine, name):
     for increment, offset in ((1, 1), (1, 4), (2, 2), (5, 1), (5, 3), (10, 7), (10, 10), (3, 9)):
         as_innodb(db, engine, [counting(increment, offset), MADE, *GIVEN[name]])
 
 
 @pytest.mark.parametrize("kind", ["TINYINT", "TINYINT UNSIGNED", "SMALLINT", "INT UNSIGNED", "BIGINT", "BIGINT UNSIGNED"])
-def test_what_comes_at_the_end_is_what_innodb_gives(db, engine, kind):
+def test_a_counter_at_its_end_behaves_as_innodbs(db, engine, kind):
     bits = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}[kind.split()[0]]
     top = (1 << (bits if "UNSIGNED" in kind else bits - 1)) - 1
     made = f"CREATE TABLE t (a {kind} AUTO_INCREMENT PRIMARY KEY, b INT) ENGINE={{engine}}"
@@ -82,7 +82,7 @@ def test_numbers_that_are_not_whole_count_as_innodbs(db, engine, kind):
 @pytest.mark.parametrize("statement", ["LOAD DATA LOCAL INFILE '{file}' INTO TABLE l (w)", "INSERT INTO l (w) SELECT CONCAT('row', seq) FROM seq_1_to_20000",
                                        "REPLACE INTO l (w) SELECT CONCAT('row', seq) FROM seq_1_to_20000"])
 @pytest.mark.parametrize("transaction", [False, True])
-def test_a_statement_that_is_logged_by_its_text_has_its_values_one_behind_the_other(engine, tmp_path, statement, transaction):
+def test_a_statement_logged_as_text_gets_consecutive_values(engine, tmp_path, statement, transaction):
     """Others' values lay between: the replica gave them to other rows, or stopped with a duplicate."""
     (tmp_path / "rows.txt").write_text("".join(f"row{n}\n" for n in range(20000)))
     server = private([f"--log-bin={tmp_path}/binlog", "--binlog-format=STATEMENT", "--server-id=1", "--local-infile=1"])
@@ -120,7 +120,7 @@ def test_a_statement_that_is_logged_by_its_text_has_its_values_one_behind_the_ot
         end(server)
 
 
-def test_who_waits_for_a_counter_and_a_row_in_a_circle_is_told(engine):
+def test_a_deadlock_of_a_counter_and_a_row_lock_is_found(engine):
     """A statement that holds the counter waits for a row lock of a transaction that waits for the counter."""
     server = private(["--log-bin", "--binlog-format=STATEMENT", "--server-id=1"])
     try:
@@ -157,7 +157,7 @@ def test_who_waits_for_a_counter_and_a_row_in_a_circle_is_told(engine):
         end(server)
 
 
-def test_a_table_that_is_made_of_rows_and_fails_has_let_its_counter_go(engine):
+def test_a_failed_create_select_has_released_its_counter(engine):
     """The table is closed before the statement ends: what kept the counter must not look at it then."""
     server = private(["--log-bin", "--binlog-format=STATEMENT", "--server-id=1"])
     try:

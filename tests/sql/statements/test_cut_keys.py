@@ -247,7 +247,7 @@ def test_equal_values_are_read_without_those_that_agree_up_to_the_cut(agreeing):
         assert plan[5] == "s" and int(plan[8]) <= most, plan
 
 
-def test_others_that_are_cut_cost_a_scan_little(agreeing):
+def test_truncated_keys_cost_a_scan_little(agreeing):
     for sql in ("SELECT COUNT(*), SUM(n) FROM @T FORCE INDEX (s) WHERE s > '0'", "SELECT s FROM @T FORCE INDEX (s) WHERE s BETWEEN '1' AND '5' ORDER BY s, n"):
         theirs = run(agreeing, sql.replace("@T", "InnoDB"))
         # What the server's background work reads meanwhile (statistics, purge) counts too, but not each time.
@@ -256,7 +256,7 @@ def test_others_that_are_cut_cost_a_scan_little(agreeing):
         assert all(answer == theirs for answer, _, _ in reads) and rows < handler * 1.3 + 60, (sql, reads)
 
 
-def test_groups_of_a_run_do_not_gather_it_each(agreeing):
+def test_groups_within_a_run_of_equal_cut_keys_read_the_run_once(agreeing):
     for sql in ("SELECT s, MIN(n), MAX(n) FROM @T FORCE INDEX (s) GROUP BY s", "SELECT DISTINCT s FROM @T FORCE INDEX (s) WHERE s > %s", "SELECT COUNT(DISTINCT s) FROM @T"):
         args = (LIGATURE * 240,) if "%s" in sql else ()
         theirs = run(agreeing, sql.replace("@T", "InnoDB"), args)
@@ -264,7 +264,7 @@ def test_groups_of_a_run_do_not_gather_it_each(agreeing):
         assert ours == theirs and rows < 3 * handler + 200, (sql, handler, rows)
 
 
-def test_a_handler_goes_on_from_what_is_not_there_and_sees_what_came(agreeing):
+def test_a_handler_continues_from_a_missing_key_and_sees_new_rows(agreeing):
     long = LIGATURE * 240
 
     def play(engine):
@@ -295,7 +295,7 @@ def test_a_run_of_many_values_can_be_counted_and_read(fresh):
     assert [row[0][740:] for row in run(fresh, "SELECT s FROM Terrace FORCE INDEX (k) ORDER BY s LIMIT 3")] == ["1", "10", "100"]
 
 
-def test_unique_values_are_told_by_all_of_them(fresh):
+def test_unique_values_are_compared_in_full(fresh):
     run(fresh, f"CREATE TABLE Terrace (id INT PRIMARY KEY, s VARCHAR(768) {CI}, UNIQUE KEY s (s)) ENGINE=Terrace")
     long = LIGATURE * 300
     for id, tail in enumerate(["", "a", "b", "ab", "ba"]):

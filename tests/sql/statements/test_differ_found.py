@@ -29,7 +29,7 @@ def test_rows_found_by_an_index_alone_have_a_place_under_a_prefixed_primary_key(
     assert [a for a, in run(db, sql)] == [a for a in range(1, 1001) if a % 10 == 1 and a % 11 == 1]
 
 
-def test_a_value_given_in_mid_insert_makes_the_counter_skip_no_more_than_needed(db, engine, run):
+def test_an_explicit_value_within_an_insert_skips_no_more_numbers_than_needed(db, engine, run):
     """Behind the given 70 one row was left to number, and two numbers were taken."""
     run(db, f"CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, v INT) ENGINE={engine}")
     run(db, "INSERT INTO t VALUES (DEFAULT, 1), (70, 2), (DEFAULT, 3)")
@@ -46,7 +46,7 @@ def test_a_merge_of_indexes_reads_each_index_alone(db, engine, run):
     assert run(db, sql) == [(0,), (1,)]
 
 
-def test_rows_are_the_same_whatever_stands_where_a_value_is_not(db, engine, run):
+def test_rows_are_equal_whatever_bytes_a_null_column_has(db, engine, run):
     """A virtual column's null bit, and the bytes behind a NULL, made equal rows count as changed, or changed ones as equal."""
     run(db, f"CREATE TABLE t (a INT PRIMARY KEY, v INT AS (a + 1) VIRTUAL) ENGINE={engine}")
     run(db, "REPLACE INTO t (a) VALUES (1)")
@@ -127,7 +127,7 @@ def test_rows_handed_over_stay_when_deleted_ones_are_passed(db, engine, run):
 
 @pytest.mark.parametrize("isolation", ["READ COMMITTED", "REPEATABLE READ"])
 @pytest.mark.parametrize("statement", ["REPLACE INTO t VALUES (1, 5, 7)", "INSERT INTO t VALUES (1, 5, 7) ON DUPLICATE KEY UPDATE v = v + 1", "REPLACE INTO t VALUES (2, 5, 7)"])
-def test_a_duplicate_that_is_to_be_replaced_is_there_until_it_is(server, db, engine, run, isolation, statement):
+def test_a_duplicate_stays_locked_until_it_is_replaced(server, db, engine, run, isolation, statement):
     """The duplicate was not locked when it was found: if another transaction then deleted it, the statement failed (1032)."""
     run(db, f"CREATE TABLE t (id INT PRIMARY KEY, v INT, u INT UNIQUE) ENGINE={engine}")
     until, found, done = time.monotonic() + 3, [], []
@@ -149,7 +149,7 @@ def test_a_duplicate_that_is_to_be_replaced_is_there_until_it_is(server, db, eng
     assert not found
 
 
-def test_virtual_columns_of_an_index_are_there_where_partitions_are_merged(db, engine, run):
+def test_virtual_columns_of_an_index_are_computed_where_partitions_are_merged(db, engine, run):
     """Partitions' rows are merged outside of the server's own record, where virtual columns were not computed: they were NULL, or the previous row's."""
     columns = "c1 VARBINARY(12), c2 INT UNSIGNED DEFAULT 1, c3 BIGINT, c4 BIGINT AS (c3 % 7) VIRTUAL"
     run(db, f"CREATE TABLE t ({columns}, PRIMARY KEY (c1(2), c2), KEY k (c4 DESC)) ENGINE={engine} PARTITION BY HASH (c2) PARTITIONS 3")

@@ -129,7 +129,7 @@ def test_estimates_are_near_after_a_restart_once_purge_has_caught_up(both, db, r
     db.ping(reconnect=True)
 
 
-def test_the_optimizer_takes_a_table_for_as_small_as_deletes_left_it(both, db, run):
+def test_the_optimizers_row_estimate_follows_deletes(both, db, run):
     """A join begins with the table that has few rows now, whatever it had."""
     for engine in ENGINES:
         table = engine.lower()

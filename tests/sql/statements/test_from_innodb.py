@@ -35,13 +35,13 @@ LISTS = {
 
 
 @pytest.mark.parametrize("what", LISTS)
-def test_all_that_innodb_has_is_named(server, page, run, what):
+def test_each_setting_counter_and_table_of_innodb_is_named(server, page, run, what):
     shown = [row[0] for row in run(server.connect(), LISTS[what].format("innodb"))]
     assert len(shown) > 10
     assert not [name for name in shown if not any(pattern.fullmatch(name) for pattern in page[1])]
 
 
-def test_what_is_named_of_terrace_is_there(server, page, run):
+def test_each_named_part_of_terrace_exists(server, page, run):
     connection = server.connect()
     known = {row[0].lower() for query in LISTS.values() for row in run(connection, query.format("terrace"))}
     known |= {row[0].lower() for row in run(connection, "SHOW SESSION STATUS LIKE 'terrace\\_%'")}
@@ -50,7 +50,7 @@ def test_what_is_named_of_terrace_is_there(server, page, run):
     assert not {one for one in mentioned if one not in known and not any(name.startswith(one + "_") for name in known)} - {"terrace_lock_waits"}
 
 
-def test_the_statements_that_move_a_schema(db, page, run):
+def test_the_documented_statements_move_a_schema(db, page, run):
     """As they stand on the page, on a schema with a foreign key, one to the table itself, and a full-text index."""
     text = page[0].split("## A whole schema")[1].split("\n## ")[0]
     lines = [line.strip() for line in text.splitlines() if line.startswith("    ") and not line.strip().startswith("--")]

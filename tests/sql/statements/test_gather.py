@@ -145,7 +145,7 @@ def logged(request):
     end(one)
 
 
-def test_statements_do_what_innodbs_do(logged):
+def test_gathered_changes_do_what_innodbs_do(logged):
     both = {engine: logged.connect() for engine in ("InnoDB", "Terrace")}
     for engine, connection in both.items():
         fill(connection, engine, f"gather_{engine.lower()}")
@@ -168,7 +168,7 @@ def make(connection, engine, rows=ROWS):
 
 
 @pytest.mark.parametrize("sql", ["UPDATE t SET k = k + 1 WHERE id BETWEEN 10 AND 2500", "DELETE FROM t WHERE id BETWEEN 10 AND 2500"])
-def test_going_back_leaves_nothing_of_it(db, engine, sql):
+def test_a_rollback_undoes_gathered_changes(db, engine, sql):
     make(db, engine)
     before = run(db, "SELECT * FROM t ORDER BY id")
     run(db, "BEGIN")
@@ -194,7 +194,7 @@ def refused(connection, sql, code):
 
 
 @pytest.mark.parametrize("sql", ["UPDATE t SET k = k + 1 WHERE id BETWEEN 10 AND 2500", "DELETE FROM t WHERE id BETWEEN 10 AND 2500"])
-def test_a_lock_on_an_entry_that_is_not_given_ends_the_statement_whole(db, server, engine, sql):
+def test_a_refused_lock_on_an_entry_ends_the_statement_whole(db, server, engine, sql):
     make(db, engine)
     other = server.connect(database=db.name)
     before = run(db, "SELECT * FROM t ORDER BY id")
@@ -301,7 +301,7 @@ def test_no_row_beyond_the_range_is_locked(db, server, engine):
         run(db, "ROLLBACK")
 
 
-def test_a_crash_after_it_keeps_what_was_committed(own_server):
+def test_committed_gathered_changes_survive_a_crash(own_server):
     connection = own_server.connect()
     run(connection, "CREATE DATABASE d")
     connection.select_db("d")
@@ -321,7 +321,7 @@ def test_a_crash_after_it_keeps_what_was_committed(own_server):
 
 
 @pytest.mark.parametrize("sql", ["UPDATE t SET k = k + 1 WHERE id BETWEEN 1 AND 1000", "DELETE FROM t WHERE id BETWEEN 1 AND 1000"])
-def test_who_comes_by_an_entry_of_a_row_locked_long_ago_waits_and_does_not_deadlock(db, server, engine, sql):
+def test_a_reader_by_an_entry_of_a_row_locked_long_ago_waits_without_deadlock(db, server, engine, sql):
     """The statement waits for a row; the entries of rows that it came to long before are changed, not only their rows locked."""
     make(db, engine)
     blocker, writer, reader = (server.connect(database=db.name) for _ in range(3))

@@ -60,7 +60,7 @@ def both(connection, run, table, reads):
         ("e", ["a FIRST", "a NEXT", "a PREV"], []),
     ],
 )
-def test_a_handler_goes_on_from_where_it_found_nothing(tables, run, table, reads, last):
+def test_a_handler_continues_after_a_read_that_found_no_row(tables, run, table, reads, last):
     theirs, ours = both(tables, run, table, reads)
     assert ours == theirs and ours[-1] == last
 

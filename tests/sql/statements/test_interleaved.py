@@ -88,6 +88,6 @@ SCENARIOS = {
 }
 
 
-def test_sessions_go_on_as_on_innodb(server, engine):
+def test_interleaved_sessions_proceed_as_on_innodb(server, engine):
     wrong, _ = differences(server, engine, SCENARIOS)
     assert not wrong, wrong

@@ -21,7 +21,7 @@ def encrypting(tmp_path):
     end(server)
 
 
-def test_what_was_encrypted_is_not_written_in_the_clear_unasked(encrypting, engine):
+def test_an_encrypted_table_is_not_silently_rewritten_in_the_clear(encrypting, engine):
     if engine != "Terrace":
         pytest.skip("says what Terrace does not do")
     db = encrypting.connect()

@@ -43,7 +43,7 @@ def test_rows_get_innodbs_numbers(db, engine, name):
     assert found[engine] == found["InnoDB"]
 
 
-def test_how_it_can_be_asked_for(db, engine):
+def test_an_added_counter_needs_the_algorithm_and_lock_that_innodb_needs(db, engine):
     run(db, f"CREATE TABLE t (a INT PRIMARY KEY, b INT) ENGINE={engine}")
     run(db, "INSERT INTO t SELECT seq, seq FROM seq_1_to_10")
     add = "ALTER TABLE t ADD id INT AUTO_INCREMENT UNIQUE"
@@ -117,7 +117,7 @@ def test_readers_go_on_and_writers_wait(server, db, engine):
     assert seen
 
 
-def test_rows_that_a_crash_has_left_half_done_are_numbered_as_they_were(own_server, engine):
+def test_rows_are_numbered_as_before_a_transaction_orphaned_by_a_crash(own_server, engine):
     db = own_server.connect()
     run(db, "CREATE DATABASE d")
     db.select_db("d")

@@ -198,7 +198,7 @@ def test_a_condition_that_rejects_entries_costs_no_more_than_innodbs(orders):
 
 
 @pytest.mark.parametrize("primary", ["p, q", "q, p", "b, p, q", "q DESC, a"])
-def test_entries_are_decoded_as_far_as_is_asked(db, primary):
+def test_entries_are_decoded_only_as_far_as_needed(db, primary):
     """Whatever columns are asked for: in a condition on entries, and of entries alone."""
     conditions = {"a": "a LIKE '%a%'", "b": "(b % 3 = 1 OR b IS NULL)", "c": "c > 'b'", "d": "(d > 0.5 OR d IS NULL)", "p": "p LIKE '%a%'", "q": "q % 2 = 0"}
     rows = [(text(5, "aAbzé "), None if n % 7 == 0 and primary[0] != "b" else number(32, True), None if n % 5 == 0 else several(4), None if n % 3 == 0 else dice.random(), text(6, "aAbz "), n) for n in range(600)]

@@ -88,7 +88,7 @@ def test_conditions_are_judged_before_rows_are_read(pair, table):
     assert "Using index condition" in explained(pair, sql)[0]["Extra"]
 
 
-def test_the_row_is_not_read_for_what_does_not_match(pair):
+def test_rows_of_entries_that_do_not_match_are_not_read(pair):
     """By the pages asked for: a condition that nothing matches costs no look into the primary tree."""
     pair.select_db("push_terrace")
 

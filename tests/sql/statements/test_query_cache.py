@@ -41,7 +41,7 @@ def close(connection, control, run):
 READ = "SELECT a FROM t"
 
 
-def test_answers_are_given_again_until_somebody_writes(sessions, run):
+def test_cached_answers_are_reused_until_a_write(sessions, run):
     one, other, _ = sessions
     run(one, READ)
     before = hits(one, run)
@@ -109,7 +109,7 @@ def test_a_prepared_transaction_ended_by_name_ends_old_answers(caching, sessions
     assert run(one, READ) == [(1,)]
 
 
-def test_what_is_read_uncommitted_is_not_kept(caching, sessions, run):
+def test_read_uncommitted_answers_are_not_cached(caching, sessions, run):
     one, other, third = sessions
     for sql in ("XA START 'x'", "UPDATE t SET a = 1", "XA END 'x'", "XA PREPARE 'x'"):
         run(other, sql)

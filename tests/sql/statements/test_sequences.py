@@ -8,7 +8,7 @@ import pytest
 from conftest import end, private, wait_until
 
 
-def test_a_rollback_takes_no_value_back(db, engine, run):
+def test_a_rollback_returns_no_sequence_value(db, engine, run):
     run(db, f"CREATE SEQUENCE s START WITH 10 INCREMENT BY 5 CACHE 3 ENGINE={engine}")
     assert run(db, "SELECT ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE()") == [(engine,)]
     run(db, f"CREATE TABLE t (id BIGINT PRIMARY KEY DEFAULT (NEXT VALUE FOR s), v INT) ENGINE={engine}")
@@ -131,7 +131,7 @@ def test_a_sequence_is_altered_in_place(server, db, engine, run):
     assert run(db, "SELECT NEXTVAL(s)")[0][0] > max(seen)
 
 
-def test_no_value_comes_twice_after_a_kill(engine, run):
+def test_no_sequence_value_is_repeated_after_a_kill(engine, run):
     """Values are taken by several while the server is killed: what was answered before is never answered again."""
     server = private(["--terrace-memory=16777216"])
     try:

@@ -35,7 +35,7 @@ def test_a_serializable_read_that_calls_a_function_locks_what_it_reads(two, run)
     run(b, "UPDATE t SET v = 0 WHERE id = 1")
 
 
-def test_what_a_function_reads_to_change_a_table_that_it_changes_later_is_locked(two, run):
+def test_rows_that_a_function_reads_before_it_changes_their_table_are_locked(two, run):
     a, b = two
     run(a, "CREATE FUNCTION f() RETURNS INT DETERMINISTIC MODIFIES SQL DATA BEGIN INSERT INTO other SELECT * FROM t WHERE id = 1; UPDATE t SET v = 7 WHERE id = 2; RETURN 1; END")
     run(a, "BEGIN")
@@ -66,7 +66,7 @@ def test_a_plain_read_within_a_change_of_another_table_locks_and_waits_for_nothi
     run(b, "ROLLBACK")
 
 
-def test_under_lock_tables_a_read_goes_past_rows_that_are_prepared(two, server, db, run):
+def test_under_lock_tables_a_read_passes_prepared_rows(two, server, db, run):
     a, b = two
     name = f"{db.name}-lock"
     run(a, f"XA START '{name}'")
@@ -83,7 +83,7 @@ def test_under_lock_tables_a_read_goes_past_rows_that_are_prepared(two, server, 
 
 
 @pytest.mark.parametrize("change", ["UPDATE other o JOIN t ON t.id = o.id SET o.v = 1 WHERE t.v > 0", "DELETE o FROM other o JOIN t ON t.id = o.id WHERE t.v > 0"])
-def test_what_a_change_of_several_tables_reads_is_locked_at_read_committed_too(two, run, change):
+def test_rows_read_by_a_multi_table_change_are_locked_at_read_committed_too(two, run, change):
     a, b = two
     run(a, "INSERT INTO other VALUES (1, 0)")
     run(a, "BEGIN")
@@ -96,7 +96,7 @@ def test_what_a_change_of_several_tables_reads_is_locked_at_read_committed_too(t
 
 
 @pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ"])
-def test_long_unique_values_and_periods_come_once_though_two_insert_them_at_once(server, db, engine, run, level):
+def test_concurrent_inserts_of_a_long_unique_value_or_period_leave_one(server, db, engine, run, level):
     """Two who look first and then write see neither of them the other's row, where gaps are not locked."""
     run(db, f"CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, b BLOB, UNIQUE (b)) ENGINE={engine}")
     run(db, f"CREATE TABLE p (id INT, f DATE, e DATE, PERIOD FOR p (f, e), UNIQUE (id, p WITHOUT OVERLAPS)) ENGINE={engine}")

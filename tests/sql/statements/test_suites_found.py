@@ -153,7 +153,7 @@ def test_an_index_directory_is_refused(db, run, engine):
 
 
 @pytest.mark.parametrize("how", ["make", "make again", "empty", "make of rows", "rename"])
-def test_who_sees_an_older_state_is_told_of_a_table_made_since(db, server, run, engine, how):
+def test_an_older_view_is_refused_for_a_table_created_since(db, server, run, engine, how):
     """In an older view, a recreated or truncated table was empty; a table created from a SELECT had rows from after the view."""
     asked = []
     for name in ("InnoDB", engine):
@@ -184,7 +184,7 @@ def test_who_sees_an_older_state_is_told_of_a_table_made_since(db, server, run, 
     assert (1412 in asked[1]) == (how != "rename")
 
 
-def test_a_temporary_table_is_there_for_an_older_view(db, run, engine):
+def test_an_older_view_can_read_a_new_temporary_table(db, run, engine):
     run(db, f"CREATE TABLE u (id INT PRIMARY KEY) ENGINE={engine}")
     run(db, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
     assert run(db, "SELECT * FROM u") == []
@@ -225,7 +225,7 @@ DUPLICATES = [
 
 
 @pytest.mark.parametrize("level, statements", [("SERIALIZABLE", False), ("REPEATABLE READ", True)])
-def test_a_duplicate_stays_as_long_as_the_transaction_that_met_it(run, engine, level, statements):
+def test_a_duplicate_stays_locked_until_the_transaction_that_met_it_ends(run, engine, level, statements):
     """It could go, and commit, before the statement that it had turned away: replayed from a log of statements, that wrote its row."""
     server = private(["--terrace-memory=16777216", "--innodb-lock-wait-timeout=1", "--lock-wait-timeout=9"]
                      + (["--log-bin=log", "--binlog-format=STATEMENT", "--server-id=1"] if statements else []))
@@ -271,7 +271,7 @@ def test_a_duplicate_stays_as_long_as_the_transaction_that_met_it(run, engine, l
         end(server)
 
 
-def test_values_that_alter_generates_come_after_those_of_its_rows(db, engine, run):
+def test_values_that_alter_generates_follow_those_of_existing_rows(db, engine, run):
     """The counter moved at the end of the copy: a NULL got a value that a row before it had, which is a duplicate, or, where the key allows it, the same value twice."""
     seen = []
     for name in ("InnoDB", engine):
@@ -292,7 +292,7 @@ def test_values_that_alter_generates_come_after_those_of_its_rows(db, engine, ru
     assert seen[0][0][3:5] == [(4, 4), (5, 5)] and seen[0][1] == [(2001,), (2002,)]
 
 
-def test_cardinality_is_not_doubled_where_the_optimizer_is_told_so(db, engine, run):
+def test_cardinality_is_not_doubled_if_the_optimizer_setting_says_so(db, engine, run):
     seen = []
     for name in ("InnoDB", engine):
         run(db, f"CREATE TABLE t (a INT PRIMARY KEY, b INT, KEY (b)) ENGINE={name}")
@@ -344,7 +344,7 @@ def test_a_unique_key_of_a_table_that_was_sampled_empty_has_a_row_for_each_value
     assert seen == {("PRIMARY", 1): 2, ("PRIMARY", 2): 90, ("c", 1): 90}
 
 
-def test_a_counter_whose_increment_leaps_past_the_end_is_out_of_range(db, engine, run):
+def test_a_counter_whose_increment_exceeds_its_range_is_out_of_range(db, engine, run):
     """The values that are left aren't what the session asks for: 167, which names column and row, and not 1467."""
     run(db, "SET auto_increment_increment = 300")
     run(db, f"CREATE TABLE t (a SERIAL) ENGINE={engine}")
@@ -361,7 +361,7 @@ def test_a_counter_whose_increment_leaps_past_the_end_is_out_of_range(db, engine
 
 
 @pytest.mark.parametrize("first", ["the light one", "the heavy one"])
-def test_who_changed_a_table_without_transactions_is_no_victim(server, db, engine, run, first):
+def test_a_session_that_changed_a_nontransactional_table_is_not_the_deadlock_victim(server, db, engine, run, first):
     """In a deadlock of two transactions the one with fewer changes is the victim, but changes of MyISAM tables can't be rolled back."""
     for table in "abc":
         run(db, f"CREATE TABLE {table} (id INT PRIMARY KEY) ENGINE={engine}")
@@ -420,7 +420,7 @@ def test_partitions_that_a_statement_does_not_name_are_not_open(db, run, engine,
     assert seen[0] == seen[1]
 
 
-def test_changes_of_definitions_count_no_commit(db, run, engine):
+def test_ddl_counts_no_commit(db, run, engine):
     """CREATE TABLE and RENAME counted one each in Handler_commit, which InnoDB's don't (main.commit_1innodb)."""
     seen = []
     for name in ("InnoDB", engine):

@@ -50,7 +50,7 @@ def file_bytes(server):
     return [os.path.getsize(file) if os.path.exists(file) else None for file in files]
 
 
-def test_transactions_go_back_in_temporary_tables_too(db, engine):
+def test_transactions_are_rolled_back_in_temporary_tables_too(db, engine):
     run(db, f"CREATE TABLE t (id INT PRIMARY KEY, v INT) ENGINE={engine}")
     run(db, f"CREATE TEMPORARY TABLE x (id INT PRIMARY KEY AUTO_INCREMENT, v INT, b LONGBLOB, KEY v (v)) ENGINE={engine}")
     run(db, "INSERT INTO x (v, b) SELECT seq % 10, REPEAT('b', seq * 20) FROM seq_1_to_2000")
@@ -93,7 +93,7 @@ def test_temporary_tables_are_altered_truncated_and_renamed(db, engine):
     assert refused(db, "SELECT * FROM y") == 1146
 
 
-def test_a_temporary_table_spills_to_flash_and_nothing_of_it_lasts(small):
+def test_a_temporary_table_spills_to_flash_and_leaves_nothing(small):
     db = small.connect(database="d")
     run(db, "CREATE TABLE t (id INT PRIMARY KEY, p VARCHAR(2000)) ENGINE=Terrace")
     run(db, "INSERT INTO t VALUES (1, 'a')")
@@ -127,7 +127,7 @@ def test_a_temporary_table_spills_to_flash_and_nothing_of_it_lasts(small):
     small.start()
 
 
-def test_too_much_of_temporary_tables_is_table_full(small):
+def test_temporary_tables_beyond_their_limit_fail_with_table_full(small):
     db = small.connect(database="d")
     run(db, "CREATE TABLE t (id INT PRIMARY KEY, p VARCHAR(2000)) ENGINE=Terrace")
     run(db, "CREATE TEMPORARY TABLE x (id INT PRIMARY KEY AUTO_INCREMENT, p VARCHAR(2000)) ENGINE=Terrace")
@@ -142,7 +142,7 @@ def test_too_much_of_temporary_tables_is_table_full(small):
     assert run(db, "SELECT (SELECT COUNT(*) FROM x), COUNT(*) FROM t") == [(20000, 5000)]
 
 
-def test_the_binary_log_has_of_temporary_tables_what_it_has_with_innodb(small):
+def test_the_binary_log_of_temporary_tables_equals_innodbs(small):
     """Row and mixed: the events of the same session with each engine."""
     db = small.connect(database="d")
 
@@ -175,7 +175,7 @@ def test_the_binary_log_has_of_temporary_tables_what_it_has_with_innodb(small):
         assert events("Terrace", form) == events("InnoDB", form), form
 
 
-def test_a_dropped_connection_gives_everything_back(small):
+def test_a_dropped_connection_frees_its_temporary_tables(small):
     for _ in range(6):
         db = small.connect(database="d")
         run(db, "CREATE TEMPORARY TABLE x (id INT PRIMARY KEY, p VARCHAR(2000)) ENGINE=Terrace")
@@ -193,7 +193,7 @@ def test_a_dropped_connection_gives_everything_back(small):
     assert run(db, "SELECT COUNT(*) FROM y") == [(20000,)]
 
 
-def test_temporary_tables_can_be_made_as_others_are(small):
+def test_temporary_tables_can_be_created_in_every_way(small):
     """For comparison: then they are logged and take the volume's slots, and the next start drops what a kill left."""
     db = small.connect(database="d")
     run(db, "SET GLOBAL terrace_temporary_unlogged = OFF")
@@ -219,7 +219,7 @@ INTERNAL = {
 }
 
 
-def test_what_the_server_spills_for_derived_tables_and_groups_reaches_no_tier(tmp_path, engine):
+def test_the_servers_own_spills_for_derived_tables_and_groups_reach_no_tier(tmp_path, engine):
     """Its own temporary tables are not the engine's: what is read from below for them is read, and nothing is written there."""
     if engine == "InnoDB":
         pytest.skip("Terrace's own")

@@ -85,7 +85,7 @@ CHANGES = [
 
 
 @pytest.mark.parametrize("change,algorithm", CHANGES)
-def test_a_text_changed_at_once_is_a_copy(db, engine, run, change, algorithm):
+def test_an_instant_change_of_a_text_gives_what_a_copy_gives(db, engine, run, change, algorithm):
     begin(db, run, engine)
     change_both(db, run, change, algorithm if engine == "Terrace" else "DEFAULT")
     same(db, run)
@@ -94,7 +94,7 @@ def test_a_text_changed_at_once_is_a_copy(db, engine, run, change, algorithm):
     same(db, run)
 
 
-def test_changes_one_upon_the_other(db, engine, run):
+def test_successive_instant_changes_give_what_copies_give(db, engine, run):
     begin(db, run, engine)
     low = itertools.count(1000, 100)
     for change in ("MODIFY one CHAR(1) CHARACTER SET utf8mb4", "MODIFY c CHAR(20) NOT NULL", "CONVERT TO CHARACTER SET utf8mb4", "MODIFY y TEXT", "MODIFY one CHAR(3)",
@@ -107,7 +107,7 @@ def test_changes_one_upon_the_other(db, engine, run):
     same(db, run)
 
 
-def test_a_default_of_a_char_that_came_later_keeps_its_meaning(db, engine, run):
+def test_the_default_of_an_instantly_added_char_keeps_its_meaning(db, engine, run):
     begin(db, run, engine)
     change_both(db, run, "ADD d CHAR(2) NOT NULL DEFAULT 'é', ADD f CHAR(12) DEFAULT 'xyz'", "INSTANT")
     change_both(db, run, "CONVERT TO CHARACTER SET utf8mb4", "INSTANT" if engine == "Terrace" else "DEFAULT")
@@ -133,7 +133,7 @@ COPIED = [
 
 
 @pytest.mark.parametrize("charset,change", COPIED)
-def test_what_is_other_bytes_or_may_not_fit_is_copied(db, engine, run, charset, change):
+def test_a_change_to_other_bytes_or_a_narrower_type_copies_the_table(db, engine, run, charset, change):
     run(db, "SET NAMES utf8mb4")
     make(db, run, "t", engine, charset)
     for algorithm in "INSTANT", "NOCOPY":
@@ -143,7 +143,7 @@ def test_what_is_other_bytes_or_may_not_fit_is_copied(db, engine, run, charset, 
     run(db, f"ALTER TABLE t {change}")
 
 
-def test_what_is_computed_from_a_text_and_stored_keeps_its_meaning(db, engine, run):
+def test_stored_columns_computed_from_a_text_keep_their_meaning(db, engine, run):
     """An index, a stored column and a partition that came of the old collation are no good under another one."""
     if engine != "Terrace":
         pytest.skip("says which changes are made at once here")
@@ -175,7 +175,7 @@ def refused_without_copy(db, run, change):
     assert refused.value.args[0] in (1845, 1846)
 
 
-def test_what_is_computed_from_what_is_computed_keeps_its_meaning(db, engine, run):
+def test_columns_computed_from_computed_columns_keep_their_meaning(db, engine, run):
     """Between the text and what is stored, indexed or partitioned by stands a virtual column that is nowhere."""
     if engine != "Terrace":
         pytest.skip("InnoDB's are wrong afterwards")
@@ -189,7 +189,7 @@ def test_what_is_computed_from_what_is_computed_keeps_its_meaning(db, engine, ru
         assert [row[3] for row in run(db, f"CHECK TABLE {name} EXTENDED")] == ["OK"]
 
 
-def test_a_constraint_is_for_the_rows_that_there_are(db, engine, run):
+def test_a_new_constraint_is_checked_for_existing_rows(db, engine, run):
     if engine != "Terrace":
         pytest.skip("InnoDB does not look at them")
     run(db, f"CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20) COLLATE utf8mb3_bin, w VARCHAR(20) COLLATE utf8mb3_bin CHECK (w <> 'A'), j TEXT CHARACTER SET utf8mb3, "
@@ -207,7 +207,7 @@ def test_a_constraint_is_for_the_rows_that_there_are(db, engine, run):
         run(db, "UPDATE t SET x = 'a'")
 
 
-def test_json_changes_at_once(db, engine, run):
+def test_json_columns_change_instantly(db, engine, run):
     run(db, f"CREATE TABLE t (id INT PRIMARY KEY, j JSON, k LONGTEXT CHECK (JSON_VALID(k))) ENGINE={engine} CHARACTER SET utf8mb3")
     run(db, """INSERT INTO t VALUES (1, '{"a": "ö"}', '[1]')""")
     run(db, "ALTER TABLE t MODIFY k JSON, ALGORITHM=INSTANT")
@@ -233,7 +233,7 @@ def test_the_spaces_of_a_longer_char_are_in_its_key_if_its_collation_does_not_pa
         assert [row[3] for row in run(db, f"CHECK TABLE {name} EXTENDED")] == ["OK"]
 
 
-def test_a_copy_would_have_the_spaces(db, engine, run):
+def test_a_copy_keeps_a_chars_padding_if_the_sql_mode_says_so(db, engine, run):
     run(db, f"CREATE TABLE t (id INT PRIMARY KEY, c CHAR(4)) ENGINE={engine}")
     run(db, "INSERT INTO t VALUES (1, 'a')")
     run(db, "SET sql_mode = CONCAT(@@sql_mode, ',PAD_CHAR_TO_FULL_LENGTH')")

@@ -62,7 +62,7 @@ def seen(server, engine):
     return found
 
 
-def test_tables_have_the_times_that_innodbs_have(own_server, engine):
+def test_table_times_equal_innodbs(own_server, engine):
     assert seen(own_server, engine) == seen(own_server, "InnoDB")
     connection = own_server.connect()
     [(created, _, _)] = times(connection, "t")
@@ -71,7 +71,7 @@ def test_tables_have_the_times_that_innodbs_have(own_server, engine):
     assert times(own_server.connect(), "t") == [(created, None, None)]
 
 
-def test_update_time_goes_on(own_server, engine):
+def test_update_time_advances_with_each_change(own_server, engine):
     connection = own_server.connect()
     run(connection, "CREATE DATABASE times")
     run(connection, f"CREATE TABLE times.t (id INT PRIMARY KEY) ENGINE={engine}")

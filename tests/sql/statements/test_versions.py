@@ -97,7 +97,7 @@ def test_as_of_transaction_and_time(db, run, level):
     assert [answer for _, answer in second][-len(asks) - len(registry):][:3] == [[(1, 10), (2, 20)], [(1, 11), (2, 20)], [(1, 11)]]
 
 
-def test_only_who_writes_versions_is_registered(db, run, engine):
+def test_only_transactions_that_write_versions_are_registered(db, run, engine):
     def registered():
         return run(db, f"SELECT COUNT(*) FROM {REGISTRY}")[0][0]
 
@@ -126,7 +126,7 @@ def test_only_who_writes_versions_is_registered(db, run, engine):
     assert registered() == before + 1
 
 
-def test_versioning_comes_and_goes(db, run):
+def test_system_versioning_is_added_and_dropped(db, run):
     add = "ALTER TABLE t ADD COLUMN s BIGINT UNSIGNED AS ROW START INVISIBLE, ADD COLUMN e BIGINT UNSIGNED AS ROW END INVISIBLE, ADD PERIOD FOR SYSTEM_TIME(s, e), ADD SYSTEM VERSIONING"
     counted = f"SELECT COUNT(*) FROM {REGISTRY} WHERE transaction_id = {{1}}"
     script = ["CREATE TABLE t (id INT PRIMARY KEY, a INT, KEY (a)) ENGINE={E}", "INSERT INTO t VALUES (1, 1), (2, 2)", add, ALL, counted, "UPDATE t SET a = 3 WHERE id = 1", ALL,
@@ -139,7 +139,7 @@ def test_versioning_comes_and_goes(db, run):
 
 
 @pytest.mark.parametrize("columns", ["row_start TIMESTAMP(6) AS ROW START INVISIBLE, row_end TIMESTAMP(6) AS ROW END INVISIBLE, PERIOD FOR SYSTEM_TIME (row_start, row_end)", COLUMNS, ""])
-def test_columns_come_and_go_beside_history(db, run, columns):
+def test_columns_are_added_and_dropped_beside_history(db, run, columns):
     """History is rows as others are: they keep the layout they were written in."""
     create = f"CREATE TABLE t (id INT PRIMARY KEY, a INT, c VARCHAR(10), KEY (a){', ' if columns else ''}{columns}) ENGINE={{E}} WITH SYSTEM VERSIONING"
     script = [create, "SET system_versioning_alter_history = KEEP", "INSERT INTO t VALUES (1, 1, 'x'), (2, 2, 'y')", "SELECT SLEEP(0.002)", "UPDATE t SET a = 3 WHERE id = 1"]
@@ -183,7 +183,7 @@ def test_numbers_grow_over_restarts_and_crashes(run):
         end(server)
 
 
-def test_two_that_write_at_a_time_keep_their_order(server, db, run, engine):
+def test_concurrent_writers_of_versions_keep_their_order(server, db, run, engine):
     """Neither sees the other: the later one began before the first had committed, and the first has its number from before."""
     run(db, versioned(engine, "id INT PRIMARY KEY, a INT"))
     other = server.connect(database=run(db, "SELECT DATABASE()")[0][0])
@@ -225,7 +225,7 @@ def test_a_transaction_that_wrote_versions_ends(db, run, engine):
     assert run(db, "SELECT COUNT(*) FROM t") == [(3,)]
 
 
-def test_virtual_columns_that_are_not_of_the_numbers_are_computed_once(db, run):
+def test_virtual_columns_independent_of_transaction_numbers_are_computed_once(db, run):
     """They were computed again with the transaction's number, and what is a warning in a comparison failed the statement."""
     columns = "c1 VARCHAR(300), c3 BIGINT AS (IF(c1 > 5, 1, NULL)) VIRTUAL, c5 INT, KEY (c5, c3), UNIQUE KEY u (c5)"
     script = [versioned("{E}", columns), "INSERT INTO t (c1, c5) SELECT CONCAT('b', seq), seq % 7 FROM seq_1_to_6 ORDER BY seq", "UPDATE t SET c1 = '9' WHERE c5 = 1",

@@ -73,7 +73,7 @@ def plain(db):
     ("SELECT COUNT(*) FROM k STRAIGHT_JOIN t ON t.id = k.id", ROWS // 2, ROWS),
     ("SELECT GROUP_CONCAT(id ORDER BY id DESC LIMIT 2) = '40,39' FROM t IGNORE INDEX (v)", 1, 10),
 ])
-def test_what_the_key_has_is_read_from_the_key(plain, sql, answer, most):
+def test_columns_of_the_key_are_read_from_the_key(plain, sql, answer, most):
     found, read = pages_read(plain, sql)
     assert found == [(answer,)]
     assert read <= most
@@ -81,7 +81,7 @@ def test_what_the_key_has_is_read_from_the_key(plain, sql, answer, most):
 
 
 @pytest.mark.parametrize("columns", ["v, id", "n, last", "name, code, id", "id, s", "code", "tail, v"])
-def test_what_stands_beside_the_large_value_takes_no_page_of_it(plain, columns):
+def test_columns_beside_a_large_value_are_read_without_its_pages(plain, columns):
     expected = dict(zip(COLUMNS.split(", ") + ["s"], zip(*run(plain, f"SELECT {COLUMNS}, s FROM t ORDER BY id"))))
     for where, most in (("IGNORE INDEX (v)", 10), ("FORCE INDEX (v) WHERE v >= 0", 4 * ROWS)):
         found, read = pages_read(plain, f"SELECT {columns} FROM t {where}")
@@ -93,7 +93,7 @@ def test_what_stands_beside_the_large_value_takes_no_page_of_it(plain, columns):
 
 
 @pytest.mark.parametrize("columns, most", [("id", 10), ("id, first", ROWS + 10), ("first, n3", ROWS + 10), ("last", 3 * ROWS + 10)])
-def test_of_rows_of_many_short_columns_the_start_is_read(db, engine, columns, most):
+def test_only_the_start_is_read_of_rows_with_many_short_columns(db, engine, columns, most):
     if engine == "InnoDB":
         pytest.skip("Terrace's own")
     many = [f"n{n}" for n in range(150)]
@@ -222,7 +222,7 @@ def test_answers_are_innodbs(db, engine, shape):
         assert sorted(map(str, run(db, sql.format("theirs")))) == sorted(map(str, run(db, sql.format("ours")))), sql
 
 
-def test_what_others_than_queries_read(db, engine):
+def test_triggers_changes_and_checks_read_whole_large_rows(db, engine):
     """Triggers, INSERT … SELECT, multi-table changes, CHECKSUM, CHECK."""
     for name, kind in (("theirs", "InnoDB"), ("ours", engine)):
         make(db, name, "plain", kind)

@@ -248,7 +248,7 @@ def huge(server):
     return int(line.split()[1]) << 10
 
 
-def test_frames_are_in_huge_pages_and_those_that_were_lent_are_again(engine, run):
+def test_frames_are_in_huge_pages_and_returned_loans_are_again(engine, run):
     """The server turns huge pages off when its engines have started; frames are touched later."""
     if engine == "InnoDB":
         pytest.skip("Terrace's own")

@@ -199,7 +199,7 @@ def count_objects(store):
     return sum(not name.startswith(".") for _, _, names in os.walk(place) for name in names)
 
 
-def test_near_work_goes_on_while_the_store_is_dead_and_far_work_says_so(cold_server, store, run):
+def test_work_on_near_tiers_goes_on_while_the_store_is_dead_and_reads_of_it_fail(cold_server, store, run):
     connection = cold_server.connect()
     load(connection, run)
     run(connection, "CREATE TABLE near (id INT PRIMARY KEY, v INT) ENGINE=Terrace")
@@ -244,7 +244,7 @@ def test_near_work_goes_on_while_the_store_is_dead_and_far_work_says_so(cold_ser
     assert [row[3] for row in run(connection, "CHECK TABLE t, near, new")] == ["OK", "OK", "OK"]
 
 
-def test_a_store_that_asks_to_slow_down_is_asked_again_later_and_loses_nothing(cold_server, store, run):
+def test_a_store_that_asks_to_slow_down_is_retried_later_and_nothing_is_lost(cold_server, store, run):
     if not store.s3:
         pytest.skip("a directory never asks")
     connection = cold_server.connect()
@@ -274,7 +274,7 @@ def test_a_store_that_asks_to_slow_down_is_asked_again_later_and_loses_nothing(c
     cold_server.start()
 
 
-def test_a_directory_that_is_not_mounted_at_a_start_is_not_made_the_store_anew(tmp_path, engine, run):
+def test_an_unmounted_directory_at_a_start_does_not_become_a_new_store(tmp_path, engine, run):
     """Also by an instance that has no object yet: what it put there would be below the mount that comes later."""
     if engine == "InnoDB":
         pytest.skip("Terrace's own")
@@ -359,7 +359,7 @@ def object_reads(connection, run):
     return [int(number) for number in run(connection, sql)[0]]
 
 
-def test_a_large_value_that_is_far_comes_in_a_few_requests(cold_server, run):
+def test_a_large_value_in_the_store_is_read_with_few_requests(cold_server, run):
     connection = cold_server.connect()
     run(connection, "CREATE DATABASE d CHARACTER SET utf8mb4")
     connection.select_db("d")
@@ -387,7 +387,7 @@ def test_a_large_value_that_is_far_comes_in_a_few_requests(cold_server, run):
 
 
 @pytest.mark.parametrize("without", ["", "clean-copies,prefetch"])
-def test_what_sank_is_read_from_the_slots_that_it_left_unless_that_is_left_out(tmp_path, engine, run, without):
+def test_sunk_pages_are_read_from_their_old_slots_unless_ablated(tmp_path, engine, run, without):
     if engine == "InnoDB":
         pytest.skip("Terrace's own")
     directory = tmp_path / "server"
@@ -420,7 +420,7 @@ def scattered(number):
 
 
 @pytest.mark.parametrize("without", ["", "prefetch"])
-def test_cold_rows_of_a_secondary_index_and_entries_of_rows_are_asked_for_together(tmp_path, engine, run, without):
+def test_cold_rows_of_a_secondary_index_and_entries_of_rows_are_fetched_in_parallel(tmp_path, engine, run, without):
     if engine == "InnoDB":
         pytest.skip("Terrace's own")
     directory = tmp_path / "server"
@@ -549,7 +549,7 @@ def refused(connection, run, sql):
     return error.value.args
 
 
-def test_an_insert_that_takes_a_number_says_that_the_store_is_away(tmp_path, engine, run):
+def test_an_insert_that_needs_an_auto_increment_value_reports_an_unreachable_store(tmp_path, engine, run):
     """It was 1467, and nothing said why."""
     if engine == "InnoDB":
         pytest.skip("Terrace's own")
@@ -578,7 +578,7 @@ def test_an_insert_that_takes_a_number_says_that_the_store_is_away(tmp_path, eng
         end(server)
 
 
-def test_reads_that_fail_for_the_store_are_trouble_that_is_told_of(cold_server, store, run):
+def test_reads_that_fail_because_of_the_store_are_reported_as_trouble(cold_server, store, run):
     """Nothing has to sink: it was only the errors of the statements that said so."""
     connection = cold_with_numbers(cold_server, run)
     log = os.path.join(cold_server.directory, "error.log")

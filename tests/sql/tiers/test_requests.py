@@ -111,7 +111,7 @@ def test_errors_and_retries_of_a_dead_store_are_counted(tiered, store, run):
     wait_for(lambda: requests(connection, run)["object.sink"]["requests"] > after["object.sink"]["requests"])
 
 
-def test_only_who_may_see_processes_sees_requests(server, engine, run):
+def test_only_users_with_the_process_privilege_see_requests(server, engine, run):
     if engine == "InnoDB":
         pytest.skip("Terrace's own")
     connection = server.connect()

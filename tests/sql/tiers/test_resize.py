@@ -108,7 +108,7 @@ def test_sizes_change_under_load_within_seconds_and_nothing_is_lost(sized, run):
     assert run(connection, "SELECT @@terrace_memory, @@terrace_flash, @@terrace_object_buffer") == [(32 * MIB, 64 * MIB, 256 * MIB)]
 
 
-def test_locks_may_take_what_the_memory_in_force_allows(sized, run):
+def test_the_lock_limit_follows_the_memory_in_force(sized, run):
     """Their bound was the memory's of the start."""
     connection = sized.connect(database="d")
     run(connection, "CREATE TABLE apart (id INT PRIMARY KEY, k INT, pad INT, KEY (k)) ENGINE=Terrace")
@@ -131,7 +131,7 @@ def test_locks_may_take_what_the_memory_in_force_allows(sized, run):
         assert lock_all() >= 30000
 
 
-def test_memory_goes_back_to_the_machine(sized, run):
+def test_shrunk_memory_is_returned_to_the_operating_system(sized, run):
     connection = sized.connect(database="d")
     run(connection, "SELECT COUNT(*) FROM t WHERE pad = 'y'")
     small = resident(sized)
@@ -147,7 +147,7 @@ def test_memory_goes_back_to_the_machine(sized, run):
     assert run(connection, "SELECT COUNT(*) FROM t") == [(ROWS + 80000,)]
 
 
-def test_what_cannot_be_is_refused_in_words_and_the_old_size_stays(sized, run):
+def test_an_impossible_size_is_refused_with_the_reason_and_the_old_one_stays(sized, run):
     connection = sized.connect(database="d")
     for name, size, words in [
         ("memory", MIB, "memory = 1M is less than 4M"),
@@ -198,7 +198,7 @@ def pin_handlers(server, run, count):
     return session
 
 
-def test_memory_that_is_pinned_is_told_with_what_to_do(run, engine):
+def test_a_resize_blocked_by_pinned_pages_says_what_to_do(run, engine):
     if engine == "InnoDB":
         pytest.skip("Terrace's own")
     server = private(["--terrace-resize-wait-timeout-ms=2000", "--terrace-memory=33554432", "--max-connections=1000"])

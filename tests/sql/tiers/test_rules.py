@@ -71,7 +71,7 @@ def test_options_are_kept_shown_and_changed_online(ruled, run, engine):
     assert rules(connection, run, "u") == {}
 
 
-def test_what_contradicts_itself_names_both(ruled, run, engine):
+def test_contradictory_options_are_refused_with_both_names(ruled, run, engine):
     connection = ruled.connect(database="d")
     columns = f"(id INT PRIMARY KEY) ENGINE={engine}"
     run(connection, f"CREATE TABLE t {columns} FLASH_MIN={20 * MIB}")
@@ -123,7 +123,7 @@ def test_numbers_have_suffixes_or_are_refused_with_name_and_value(ruled, run, en
     assert run(connection, "SHOW TABLES") == [("t",)] and run(connection, "SHOW CREATE TABLE t") == kept
 
 
-def test_a_definition_with_an_option_that_says_nothing_opens_and_is_told_of_once(ruled, run, engine):
+def test_a_definition_with_an_ineffective_option_opens_and_is_reported_once(ruled, run, engine):
     connection = ruled.connect(database="d")
     run(connection, "SET sql_mode = 'IGNORE_BAD_TABLE_OPTIONS'")
     run(connection, f"CREATE TABLE old (id INT PRIMARY KEY) ENGINE={engine} FLASH_IOPS=abc FLASH_MIN={MIB}")
@@ -145,7 +145,7 @@ def test_a_definition_with_an_option_that_says_nothing_opens_and_is_told_of_once
     assert len(told) == 1, told
 
 
-def test_what_a_table_has_is_not_refused_when_the_statement_does_not_say_it(ruled, run, engine):
+def test_a_tables_existing_options_are_not_refused_by_a_statement_that_does_not_name_them(ruled, run, engine):
     connection = ruled.connect(database="d")
 
     def warned(sql):
@@ -194,7 +194,7 @@ def test_what_a_table_has_is_not_refused_when_the_statement_does_not_say_it(rule
     assert rules(connection, run, "t")["PRIMARY"][1] == 19 * MIB and run(connection, "SELECT id, a FROM t") == [(1, 1)]
 
 
-def test_what_goes_at_the_end_of_the_statement_guarantees_nothing_beside_what_comes(ruled, run, engine):
+def test_the_minimums_of_a_table_being_replaced_do_not_count_against_the_new_one(ruled, run, engine):
     connection = ruled.connect(database="d")
 
     def guaranteed(table):
@@ -225,7 +225,7 @@ def test_what_goes_at_the_end_of_the_statement_guarantees_nothing_beside_what_co
     assert run(connection, "SELECT * FROM t ORDER BY id") == [(1, 1), (2, 2), (3, 3)]
 
 
-def test_a_table_made_like_one_whose_option_says_nothing(ruled, run, engine):
+def test_create_like_a_table_with_an_ineffective_option_warns(ruled, run, engine):
     connection = ruled.connect(database="d")
     run(connection, "SET sql_mode = 'IGNORE_BAD_TABLE_OPTIONS'")
     run(connection, f"CREATE TABLE old (id INT PRIMARY KEY) ENGINE={engine} FLASH_IOPS=abc FLASH_MIN={MIB}")
@@ -276,7 +276,7 @@ def hot_reads(connection, run):
 
 
 @pytest.mark.parametrize("rule", ["", f"FLASH_MIN={12 * MIB}", "PLACEMENT=KEEP"])
-def test_a_table_that_is_scanned_over_and_over_does_not_push_out_a_hot_one(ruled, run, engine, rule):
+def test_repeated_scans_of_one_table_do_not_evict_a_hot_one(ruled, run, engine, rule):
     connection = ruled.connect(database="d")
     for table, rows, options in [("hot", HOT, rule), ("big", ROWS, "")]:
         run(connection, f"CREATE TABLE {table} (id INT PRIMARY KEY, v INT, pad VARCHAR(6000)) ENGINE={engine} {options}")
@@ -345,7 +345,7 @@ def bytes_of(pages):
     return 16384 * pages
 
 
-def test_a_limit_of_reads_holds(ruled, run):
+def test_a_read_limit_holds(ruled, run):
     connection = ruled.connect(database="d")
     filled(connection, run, "t", "PLACEMENT=NONE VOLUME_IOPS=200")
     holds(connection, run, "t", "volume", "VOLUME_IOPS")
@@ -358,7 +358,7 @@ def test_a_limit_of_reads_holds(ruled, run):
     assert time.monotonic() - since < 60
 
 
-def test_limits_of_reads_from_flash_hold(ruled, run):
+def test_read_limits_of_flash_hold(ruled, run):
     connection = ruled.connect(database="d")
     filled(connection, run, "t", "PLACEMENT=KEEP")
     # Whatever left memory is on flash; what the flash filler had no time for gets there later.
@@ -373,7 +373,7 @@ def seen_of_writes(connection, run, *columns):
     return rows[0]
 
 
-def test_limits_of_writes_are_kept_and_slow_who_writes_and_end_where_somebody_waits(ruled, run, engine):
+def test_write_limits_throttle_writers_and_yield_when_a_session_waits_for_a_flush(ruled, run, engine):
     connection = ruled.connect(database="d")
     run(connection, f"CREATE TABLE t (id INT PRIMARY KEY, v INT, pad VARCHAR(6000)) ENGINE={engine} VOLUME_WRITE_IOPS=100 OBJECT_WRITE_BANDWIDTH=50000000")
     run(connection, f"CREATE TABLE free (id INT PRIMARY KEY, v INT, pad VARCHAR(6000)) ENGINE={engine}")
@@ -422,7 +422,7 @@ def flash_pages(connection, run, table):
     return int(run(connection, f"SELECT MAX(FLASH_PAGES) FROM information_schema.TERRACE_RULES WHERE TABLE_SCHEMA = 'd' AND TABLE_NAME = '{table}'")[0][0])
 
 
-def test_a_table_has_no_more_of_flash_than_its_cap(ruled, run):
+def test_a_table_takes_no_more_flash_than_its_cap(ruled, run):
     connection = ruled.connect(database="d")
     for table, options in ("capped", f"FLASH_MAX={4 * MIB}"), ("free", f"FLASH_MIN={MIB}"):
         filled(connection, run, table, options, 2000)
@@ -485,7 +485,7 @@ def far(tmp_path, engine, request):
 
 
 @pytest.mark.parametrize("far", [64 * MIB], indirect=True)
-def test_a_table_above_its_cap_sinks_before_anybody_needs_the_room(far, run):
+def test_a_table_above_its_cap_sinks_before_the_slots_are_needed(far, run):
     connection = far.connect(database="d")
     filled(connection, run, "capped", f"BUFFER_MAX={4 * MIB}", 4000)
     filled(connection, run, "free", "", 4000)
@@ -501,7 +501,7 @@ def test_a_table_above_its_cap_sinks_before_anybody_needs_the_room(far, run):
 
 
 @pytest.mark.parametrize("far", [64 * MIB], indirect=True)
-def test_what_is_guaranteed_of_the_object_buffer_stays_while_others_sink(far, run):
+def test_a_tables_object_buffer_minimum_stays_while_others_sink(far, run):
     connection = far.connect(database="d")
     filled(connection, run, "guaranteed", f"BUFFER_MIN={12 * MIB}", 2000)
     filled(connection, run, "plain", "", 2000)
@@ -517,7 +517,7 @@ def test_what_is_guaranteed_of_the_object_buffer_stays_while_others_sink(far, ru
 
 
 @pytest.mark.parametrize("far", [8 * MIB], indirect=True)
-def test_limits_of_reads_from_the_store_hold(far, run):
+def test_read_limits_of_the_store_hold(far, run):
     connection = far.connect(database="d")
     filled(connection, run, "t", "")
     wait_until(lambda: placed(connection, run, "t")[2] > 1500)
@@ -525,7 +525,7 @@ def test_limits_of_reads_from_the_store_hold(far, run):
     holds(connection, run, "t", "object", "OBJECT_BANDWIDTH", bytes_of)
 
 
-def test_what_is_guaranteed_comes_before_what_is_kept_and_a_lower_cap_is_met_at_once(ruled, run, engine):
+def test_minimums_take_precedence_over_kept_tables_and_a_lower_cap_is_met_at_once(ruled, run, engine):
     connection = ruled.connect(database="d")
 
     def pages(table):
@@ -555,7 +555,7 @@ def test_what_is_guaranteed_comes_before_what_is_kept_and_a_lower_cap_is_met_at_
     assert run(connection, "SELECT COUNT(*), SUM(LENGTH(v)) FROM kept") == [(5000, 5000 * 6400)]
 
 
-def test_a_rule_about_a_tier_that_there_is_not_is_a_note(db, run, engine):
+def test_a_rule_about_an_absent_tier_is_a_note(db, run, engine):
     """The fixture's server has neither flash nor a store: once for a statement, partitioned or not, and only where it says rules."""
     if engine == "InnoDB":
         pytest.skip("Terrace's own")

@@ -16,7 +16,7 @@ def flashed(tmp_path, engine):
     end(server)
 
 
-def test_a_table_and_the_instance_say_what_a_flush_does_to_flash(flashed, run, engine):
+def test_the_write_policy_of_a_table_or_the_instance_decides_what_a_flush_does_to_flash(flashed, run, engine):
     db = flashed.connect(database="d")
 
     def seen(table):

@@ -88,7 +88,7 @@ UNDONE = {
 
 
 @pytest.mark.parametrize("name", list(UNDONE))
-def test_the_checker_names_what_a_crash_has_undone(name):
+def test_the_checker_names_reads_of_commits_that_a_crash_undid(name):
     transactions, last = UNDONE[name]
     settle(transactions, last)
     found, _ = check(transactions, last)

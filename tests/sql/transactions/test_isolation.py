@@ -20,7 +20,7 @@ def two(server, db, engine, run):
     b.close()
 
 
-def test_repeatable_read_sees_one_moment(two, run):
+def test_repeatable_read_sees_one_snapshot(two, run):
     a, b = two
     run(a, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
     run(a, "BEGIN")
@@ -89,7 +89,7 @@ def test_own_changes_of_rows_that_others_changed_since_are_seen_once_by_every_in
     b.close()
 
 
-def test_read_committed_sees_each_statements_moment(two, run):
+def test_read_committed_sees_a_new_snapshot_for_each_statement(two, run):
     a, b = two
     run(a, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
     run(a, "BEGIN")
@@ -258,7 +258,7 @@ def test_a_scan_locks_the_rows_that_it_reads_and_no_other(two, run):
     run(b, "INSERT INTO t VALUES (501, 1)")
 
 
-def test_read_uncommitted_goes_past_entries_whose_rows_go(server, db, engine, run):
+def test_read_uncommitted_passes_entries_whose_rows_are_removed(server, db, engine, run):
     """Beside deletes and inserts. It was told that the index is corrupt: the entry was read, and then there was no row."""
     run(db, f"CREATE TABLE r (id INT PRIMARY KEY, k INT, pad VARCHAR(100), KEY (k)) ENGINE={engine}")
     run(db, "INSERT INTO r SELECT seq, seq * 7919 % 2003, REPEAT('x', 100) FROM seq_1_to_2000")

@@ -30,7 +30,7 @@ def change(run, connection):
     run(connection, f"INSERT INTO d.t SELECT {BASE} + seq, seq % 1000, REPEAT('y', 900) FROM seq_1_to_{INSERTED}")
 
 
-def test_a_transaction_ten_times_the_memory_is_rolled_back_and_killed_in_mid_rollback(small, engine, run):
+def test_a_transaction_ten_times_the_memory_is_rolled_back_and_killed_during_its_rollback(small, engine, run):
     connection = small.connect()
     run(connection, "CREATE DATABASE d")
     connection.select_db("d")

@@ -68,7 +68,7 @@ def two(server, db, run):
     assert not seen(db, "LOCKS", mine) and not seen(db, "LOCK_WAITS") and not seen(db, "TRX", "STATE <> 'RUNNING'")
 
 
-def test_a_row_that_is_held_and_who_waits_for_it(db, two, run):
+def test_a_locked_row_and_its_waiting_transactions_are_shown(db, two, run):
     a, b = two
     before = datetime.now()
     run(a, "BEGIN")
@@ -122,7 +122,7 @@ def test_how_long_rows_are_waited_for_is_counted(db, two, run):
     assert kinds == {"row_lock_waits": "counter", "row_lock_current_waits": "gauge", "row_lock_wait_microseconds": "counter", "row_lock_wait_microseconds_max": "gauge", "row_lock_wait_microseconds_avg": "gauge"}
 
 
-def test_a_changed_row_is_seen_as_locked_while_somebody_waits_for_it(db, two, run):
+def test_a_changed_row_is_shown_as_locked_while_another_transaction_waits_for_it(db, two, run):
     a, b = two
     run(a, "BEGIN")
     run(a, "INSERT INTO t VALUES (9,90)")
@@ -139,7 +139,7 @@ def test_a_changed_row_is_seen_as_locked_while_somebody_waits_for_it(db, two, ru
     assert asks.answer() is None
 
 
-def test_a_gap_and_who_wants_to_insert_there(db, two, run):
+def test_a_locked_gap_and_a_waiting_insert_are_shown(db, two, run):
     a, b = two
     run(a, "BEGIN")
     run(a, "SELECT * FROM t WHERE id = 7 FOR UPDATE")
@@ -151,7 +151,7 @@ def test_a_gap_and_who_wants_to_insert_there(db, two, run):
     assert asks.answer() is None
 
 
-def test_many_rows_are_a_range(db, two, run):
+def test_many_row_locks_are_shown_as_a_range(db, two, run):
     a, _ = two
     run(db, "INSERT INTO t SELECT seq, seq FROM seq_100_to_3000")
     run(a, "BEGIN")
@@ -241,7 +241,7 @@ def test_a_transaction_shows_what_innodbs_shows(db, two, run):
     assert asks.answer() is None
 
 
-def test_the_view_in_the_docs_says_who_waits_for_whom(server, db, two, run):
+def test_the_documented_view_shows_which_transaction_waits_for_which(server, db, two, run):
     a, b = two
     c = server.connect(database=db.name)
     docs = open(os.path.join(os.path.dirname(__file__), "..", "..", "..", "docs", "observability.md")).read()
@@ -309,7 +309,7 @@ KEYS = [
 ]
 
 
-def test_keys_are_told_in_words(db, two, run):
+def test_keys_of_locks_are_shown_as_text(db, two, run):
     a, _ = two
     columns = ", ".join(f"c{at} {kind}" for at, (kind, _, _) in enumerate(KEYS))
     keys = ", ".join(f"KEY k{at} (c{at}), KEY d{at} (c{at} DESC)" for at in range(len(KEYS)))
@@ -325,7 +325,7 @@ def test_keys_are_told_in_words(db, two, run):
             run(a, "COMMIT")
 
 
-def test_keys_of_several_columns_and_ranges_are_told_in_words(db, two, run):
+def test_keys_of_several_columns_and_ranges_are_shown_as_text(db, two, run):
     a, b = two
     run(db, "CREATE TABLE w (x INT, y INT, z INT, PRIMARY KEY (x, y), KEY z (z, x)) ENGINE=Terrace PARTITION BY HASH (x) PARTITIONS 2")
     run(db, "INSERT INTO w VALUES (1,2,3),(4,5,6)")
@@ -392,7 +392,7 @@ def test_each_deadlock_is_in_the_error_log_if_that_is_asked_for(server, db, two,
     assert "deadlock" not in said_of_a_deadlock("unsaid").lower()
 
 
-def test_the_engine_is_told_in_words(db, two, run):
+def test_show_engine_status_describes_transactions_locks_and_waits(db, two, run):
     def sections():
         return {name: text for _, name, text in run(db, "SHOW ENGINE TERRACE STATUS")}
 
@@ -458,7 +458,7 @@ def test_a_prepared_transaction_is_seen_and_one_that_rolls_back(db, two, server,
     raise AssertionError("no roll-back was seen")
 
 
-def test_what_a_crash_left_prepared_is_seen_and_waited_for(own_server, run):
+def test_a_prepared_transaction_found_at_recovery_is_shown_and_waited_for(own_server, run):
     connection = own_server.connect()
     run(connection, "CREATE DATABASE d")
     run(connection, "CREATE TABLE d.t (id INT PRIMARY KEY, v INT) ENGINE=Terrace")
@@ -479,7 +479,7 @@ def test_what_a_crash_left_prepared_is_seen_and_waited_for(own_server, run):
     assert not seen(watcher, "TRX") and not seen(watcher, "LOCKS")
 
 
-def test_who_may_not_see_processes_sees_no_locks_as_with_innodb(server, db, run):
+def test_users_without_the_process_privilege_see_no_locks_as_with_innodb(server, db, run):
     run(db, "CREATE OR REPLACE USER seer@'127.0.0.1'")
     try:
         plain = pymysql.connect(host="127.0.0.1", port=server.port, user="seer")

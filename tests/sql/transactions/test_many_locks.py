@@ -57,7 +57,7 @@ def is_free(server, run, key):
 
 
 @pytest.mark.parametrize("what", ["SELECT COUNT(*) FROM q WHERE id <= {} FOR UPDATE", "UPDATE q SET p = 'y' WHERE id <= {}", "DELETE FROM q WHERE id <= {}"])
-def test_a_job_queue_passes_many_rows_that_are_taken(what, sessions, run):
+def test_a_job_queue_passes_many_locked_rows(what, sessions, run):
     """Each row that was passed made the next one dearer: 8,000 of them took over 20 seconds."""
     a, b = sessions
     took = {}
@@ -115,7 +115,7 @@ def test_many_rows_are_changed_in_another_indexs_order(isolation, crowded, sessi
     assert run(a, "SELECT SUM(due), COUNT(*) FROM q") == before
 
 
-def test_who_waits_for_a_row_waits_on_when_it_is_changed_and_when_that_is_undone(crowded, sessions, run):
+def test_a_wait_for_a_row_lasts_when_the_row_is_changed_and_when_the_change_is_undone(crowded, sessions, run):
     a, b = sessions
     run(a, "BEGIN")
     run(a, "SELECT COUNT(p) FROM q FORCE INDEX (h) WHERE h > '' FOR UPDATE")
@@ -144,7 +144,7 @@ def test_who_waits_for_a_row_waits_on_when_it_is_changed_and_when_that_is_undone
     run(a, "UPDATE q SET st = 0 WHERE id = 30000")
 
 
-def test_a_circle_of_waits_is_found_among_many_locks(sessions, run):
+def test_a_deadlock_is_found_among_many_locks(sessions, run):
     a, b = sessions
     run(a, "BEGIN")
     run(b, "BEGIN")
@@ -169,7 +169,7 @@ def test_a_circle_of_waits_is_found_among_many_locks(sessions, run):
     run(a, "ROLLBACK")
 
 
-def test_many_locks_are_seen(engine, sessions, run):
+def test_many_locks_are_shown(engine, sessions, run):
     if engine == "InnoDB":
         pytest.skip("its table shows those that are waited for")
     a, b = sessions

@@ -202,7 +202,7 @@ def test_the_phenomena_of_a_level_are_innodbs(at_level, level):
     assert not wrong
 
 
-def test_a_level_lets_through_what_it_is_known_to(at_level):
+def test_a_level_allows_the_anomalies_it_is_known_for(at_level):
     """What InnoDB was seen to do above, so that the scenarios are known to show their phenomena."""
     shown = {}
     for level in LEVELS:

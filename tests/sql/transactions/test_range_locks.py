@@ -106,7 +106,7 @@ def test_a_range_locks_what_innodbs_does_and_no_more(pairs, run, how, level):
             assert found["Terrace"]["t"] >= set(rows["Terrace"]), name
 
 
-def test_what_is_in_the_way_is_come_to_in_its_turn(pairs, run):
+def test_a_range_lock_meets_conflicting_locks_in_key_order(pairs, run):
     for a, b in pairs.values():
         run(a, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         run(b, "BEGIN")

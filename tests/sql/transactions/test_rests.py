@@ -36,7 +36,7 @@ def alone():
     ["SELECT * FROM t LIMIT 1", "SELECT * FROM absent"],
     ["INSERT INTO t VALUES (9, 9, 'z')", "SELECT * FROM t", "INSERT INTO t VALUES (9, 9, 'z')"],
 ])
-def test_a_transaction_that_rests_at_read_committed_keeps_purge_from_nothing(alone, statements):
+def test_an_idle_transaction_at_read_committed_does_not_hold_back_purge(alone, statements):
     """Its view stayed until its next statement: undo grew, and what a pooled connection read last hours ago filled the volume."""
     server, db = alone
     one = server.connect(database="d")
@@ -53,7 +53,7 @@ def test_a_transaction_that_rests_at_read_committed_keeps_purge_from_nothing(alo
     run(one, "ROLLBACK")
 
 
-def test_at_repeatable_read_it_sees_what_it_saw(alone):
+def test_an_idle_transaction_at_repeatable_read_keeps_its_snapshot(alone):
     server, db = alone
     one = server.connect(database="d")
     run(one, "BEGIN")
@@ -66,7 +66,7 @@ def test_at_repeatable_read_it_sees_what_it_saw(alone):
     wait_until(lambda: history(db) < 20)
 
 
-def test_what_is_left_prepared_keeps_purge_from_nothing(alone):
+def test_a_prepared_transaction_does_not_hold_back_purge(alone):
     server, db = alone
     one = server.connect(database="d")
     for statement in ("XA START 'x'", "SELECT * FROM t", "INSERT INTO t VALUES (7, 7, 'p')", "XA END 'x'", "XA PREPARE 'x'"):
@@ -79,7 +79,7 @@ def test_what_is_left_prepared_keeps_purge_from_nothing(alone):
     assert run(db, "SELECT v FROM t WHERE id = 7") == [(7,)]
 
 
-def test_a_pool_of_threads_is_told_who_waits():
+def test_the_servers_thread_pool_is_told_of_waiting_threads():
     """With one thread a group the next statement, the COMMIT that would end the wait, came when the pool's timer had found the group stalled."""
     server = private(["--terrace-memory=33554432", "--thread-handling=pool-of-threads", "--thread-pool-size=1", "--thread-pool-stall-limit=60000",
                       "--thread-pool-oversubscribe=1", "--performance-schema=OFF"])
@@ -107,7 +107,7 @@ def test_a_pool_of_threads_is_told_who_waits():
         end(server)
 
 
-def test_the_time_out_of_metadata_locks_is_not_that_of_rows(server, db, engine):
+def test_the_timeout_of_metadata_locks_is_not_that_of_rows(server, db, engine):
     run(db, f"CREATE TABLE t (id INT PRIMARY KEY, v INT) ENGINE={engine}")
     run(db, "INSERT INTO t VALUES (1, 0)")
     db.begin()

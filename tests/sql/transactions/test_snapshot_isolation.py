@@ -153,7 +153,7 @@ def is_changed(answers):
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_every_way_to_a_row_after_every_change(server, engine, level):
+def test_every_access_to_a_row_after_every_change_answers_as_innodb(server, engine, level):
     strict = level in LEVELS[2:]
     changes = list(CHANGES) if level == "REPEATABLE READ" else SOME_CHANGES
     with ThreadPoolExecutor() as pool:
@@ -164,7 +164,7 @@ def test_every_way_to_a_row_after_every_change(server, engine, level):
     assert changed > len(ours) / 4 if strict else not changed
 
 
-def test_it_is_off_unless_asked_for(server, engine):
+def test_strict_snapshots_are_off_by_default(server, engine):
     assert run(server.connect(), "SELECT @@terrace_snapshot_isolation, @@global.terrace_snapshot_isolation") == [(0, 0)]
     assert not any(is_changed(answers) for answers in matrix(server, engine, "REPEATABLE READ", False, SOME_CHANGES).values())
 
@@ -205,7 +205,7 @@ MEETINGS = {
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_meetings_go_as_in_innodb(server, engine, level):
+def test_strict_sessions_interact_as_in_innodb(server, engine, level):
     begin = [(who, text) for text in (f"set session transaction isolation level {level}", "set innodb_lock_wait_timeout=30", *ON, "begin") for who in "ab"]
     wrong, theirs = differences(server, engine, {name: begin + steps for name, steps in MEETINGS.items()})
     assert not wrong

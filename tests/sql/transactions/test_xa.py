@@ -25,7 +25,7 @@ def prepared(server, db, run, name, statement="INSERT INTO t VALUES (2, 2)"):
 
 @pytest.mark.parametrize("then", ["", "SELECT * FROM t WHERE id = 1", "INSERT INTO t VALUES (3, 3)", "START TRANSACTION WITH CONSISTENT SNAPSHOT"])
 @pytest.mark.parametrize("how", ["COMMIT", "ROLLBACK"])
-def test_what_a_connection_prepared_before_it_was_reset_is_decided_by_its_name_alone(server, db, engine, run, how, then):
+def test_a_branch_prepared_before_a_connection_reset_is_decided_only_by_name(server, db, engine, run, how, then):
     """Whatever the connection does next; it was committed or rolled back with that, and whoever named it was told that all is well."""
     if engine == "InnoDB":
         pytest.skip("InnoDB finds no such name while the connection is there")
@@ -75,7 +75,7 @@ def test_a_branch_that_only_read_ends_with_the_connections_next_statement(server
     assert run(db, "SELECT COUNT(*) FROM other FOR UPDATE") == [(0,)]
 
 
-def test_who_prepared_decides_and_goes_on(server, db, engine, run):
+def test_the_session_that_prepared_a_branch_decides_it_and_continues(server, db, engine, run):
     run(db, f"CREATE TABLE t (id INT PRIMARY KEY, v INT) ENGINE={engine}")
     for how, rows in ("ROLLBACK", []), ("COMMIT", [(2, 2)]):
         one = prepared(server, db, run, f"{db.name}-own")
@@ -89,7 +89,7 @@ def test_who_prepared_decides_and_goes_on(server, db, engine, run):
 
 
 @pytest.mark.parametrize("change", ["TRUNCATE TABLE t", "DROP TABLE t", "ALTER TABLE p DROP PARTITION p1"])
-def test_no_table_goes_from_under_what_a_connection_prepared_before_it_was_reset(server, db, engine, run, change):
+def test_no_ddl_removes_rows_of_a_branch_prepared_before_a_connection_reset(server, db, engine, run, change):
     """The server has released the metadata locks by then: the change was made, and XA COMMIT said that all is well."""
     if engine == "InnoDB" and "PARTITION" in change:
         pytest.skip("it says 1205, and the rows are gone")
