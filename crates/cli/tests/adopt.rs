@@ -1,4 +1,4 @@
-//! `terrace adopt` on real files: what it says, whom it asks, and that the instance is whole afterwards.
+//! `terrace adopt` on real files: its output, its question to the user, and that the instance is whole afterwards.
 
 mod instance;
 

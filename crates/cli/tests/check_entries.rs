@@ -1,5 +1,5 @@
-//! `terrace check` on instances whose pages are all intact, and which are wrong or wasteful all the same: entries
-//! without rows, rows without entries, and room that nothing names. And on what must not be mistaken for it.
+//! `terrace check` on instances whose pages are all intact, but whose contents are wrong or leak space: entries without
+//! rows, rows without entries, and unreferenced pages. And on sound states that it must not take for those.
 
 mod instance;
 
@@ -164,7 +164,7 @@ fn a_resumed_purge_frees_a_large_value_though_its_row_was_inserted_again() {
     a_purge_is_cut("cut-and-back", true);
 }
 
-/// `comes_back`: the key has a row again when the purge comes again.
+/// `comes_back`: the key has a row again when the purge resumes.
 fn a_purge_is_cut(name: &str, comes_back: bool) {
     let instance = Instance::new(name, true);
     let engine = instance.open();
@@ -237,7 +237,7 @@ fn a_large_value_that_lost_a_page_is_a_fault_of_its_leaf() {
     let txn = engine.begin(Isolation::RepeatableRead);
     (0..200).for_each(|n| insert(&txn, &table, n));
     commit(txn);
-    // Row 100's value is given back behind its back.
+    // Row 100's value is freed although the row still names it.
     let tree = table.tree(0).unwrap();
     let value = tree
         .get(&100u64.to_be_bytes(), terrace_engine::Access::Normal, |value| value.map(<[u8]>::to_vec))
@@ -294,7 +294,7 @@ fn an_off_page_part_that_lost_a_page_is_a_fault_of_its_leaf_and_so_are_undecodab
     let value = |key: &[u8]| {
         tree.get(key, terrace_engine::Access::Normal, |value| value.map(<[u8]>::to_vec)).unwrap().unwrap()
     };
-    // One row's part is freed behind its back; the other row claims more parts than are possible.
+    // One row's part is freed although the row still names it; the other row claims more parts than are possible.
     let first = value(b"one");
     let (parts, _) = off_page::decode(&first[15..]).unwrap();
     assert_eq!(parts.len(), 2);

@@ -1,5 +1,5 @@
-//! The checker over a store that takes long for a request, and over one that falls silent: it asks for several objects at a
-//! time, but not for many, does not ask page by page, and comes to its end.
+//! The checker over a store that is slow, and over one that stops answering: it reads several objects in parallel, but a
+//! bounded number, does not read page by page, and terminates.
 
 mod instance;
 

@@ -1,5 +1,5 @@
 //! A process that writes is killed at random moments, again and again, on one instance; `terrace check` must find it
-//! sound each time: unfinished transactions, deletes that are not purged, blocks on their way to the store and all.
+//! sound each time, with unfinished transactions, deletes that are not purged, and blocks that are being sunk.
 //!
 //! `TERRACE_CHECK_RUNS` says how often (default 5).
 

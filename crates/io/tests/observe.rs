@@ -1,4 +1,4 @@
-//! What a process's observer is told. It is one test, for there is one observer.
+//! The events that a process's observer gets. It is one test, because a process has one observer.
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The split on simulated devices: what each policy makes of a machine, in steady states, through congestion, and on bad days.
+//! The split on simulated devices: the throughput of each policy in steady states, through congestion, and with failing devices.
 
 use std::sync::Arc;
 use terrace_io::split::meter::{Activity, Sample};

@@ -1,4 +1,4 @@
-//! The block cache over a router, on real files and a real TCP server: what is read is what was written, whatever a device does.
+//! The block cache over a router, on real files and a real TCP server: reads return the bytes that were written, whatever a device does.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -178,7 +178,7 @@ fn a_stale_copy_falls_back_and_is_counted() {
     let (near, far) = (Pieces::new(), Pieces::new());
     let blocks = cache(Policy::CacheOnly, vec![near.clone(), far]);
     blocks.write(3, &version(5)).unwrap();
-    // The cache's copy of before comes back behind the map's back.
+    // The cache's old copy is restored without the map's knowledge.
     near.write(3, &version(4)).unwrap();
     let mut buf = vec![0; BLOCK];
     blocks.read(0, 3, &mut buf).unwrap();

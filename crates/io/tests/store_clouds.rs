@@ -1,5 +1,5 @@
-//! Google Cloud Storage and Azure, played by a stand-in: what they are asked, under which conditions and with which
-//! signature, and that nothing shows a key. The keys are made up.
+//! Google Cloud Storage and Azure, played by a stand-in: the requests, their conditions and signatures, and that no error
+//! shows a key. The keys are made up.
 
 mod stage;
 mod store_contract;

@@ -1,4 +1,4 @@
-//! A server that misbehaves: whether a put may have taken effect is told right, and patience ends.
+//! A server that misbehaves: the client reports correctly whether a put may have taken effect, and retries end.
 
 mod stage;
 
@@ -160,7 +160,7 @@ fn retry_after_is_honoured_and_passed_on() {
     assert_eq!(store.stats().unwrap().of(Purpose::Merge).errors, 1);
 }
 
-/// Somebody waits for the pages: more than a few attempts are made, each when the store has said.
+/// A session waits for the page: more than a few attempts are made, each at the time that the store gave.
 #[test]
 fn page_misses_answered_with_slow_down_are_retried_until_they_succeed() {
     const LATER: Act =

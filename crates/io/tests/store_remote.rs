@@ -1,4 +1,4 @@
-//! A local directory and a real S3 server keep the same contract; what goes wrong is named.
+//! A local directory and a real S3 server keep the same contract; errors name their cause.
 
 mod s3_server;
 mod store_contract;

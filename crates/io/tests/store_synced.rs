@@ -1,4 +1,4 @@
-//! A directory store acknowledges only what a loss of power leaves, and a volume's directory is durable when it is opened.
+//! A directory store acknowledges only what survives power loss, and a volume's directory is durable when it is opened.
 //!
 //! This program's own `fsync` and `fdatasync` note what they make durable: a file's bytes, or the names in a directory.
 //! Power loss leaves only what can be reached from the root through noted names.

@@ -1,4 +1,4 @@
-//! What the simulated disk keeps, and that it does lose what was not synced.
+//! The simulated disk keeps synced bytes, and does lose unsynced ones.
 
 use std::sync::Arc;
 use terrace_io::disk::{Class, Disk, DiskError, File, FileWrite, Op};

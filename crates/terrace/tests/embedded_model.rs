@@ -1,5 +1,5 @@
 //! The embedded interface against maps: random calls, several transactions at a time, savepoints, snapshots and reopening, in a simulated world. In
-//! half of the runs power is lost at an I/O step: what was acknowledged is there, and of the rest a prefix in the order of commits.
+//! half of the runs power is lost at an I/O step: acknowledged commits are found, and a prefix of the others in commit order.
 
 mod world;
 

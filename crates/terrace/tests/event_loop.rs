@@ -50,7 +50,7 @@ fn a_read_that_misses_is_read_in_the_background_and_calls_back() {
             }
             TryGet::Absent => panic!("key {n} is there"),
             TryGet::Pending => pending += 1,
-            // The loop is faster than the device: one that is told so comes back later.
+            // The loop is faster than the device: a refused call is retried later.
             TryGet::Busy => {
                 let (n, read) = heard.recv_timeout(Duration::from_secs(300)).expect("one is under way");
                 assert!(read.unwrap().unwrap() == value(n));
@@ -150,7 +150,7 @@ fn a_write_says_whose_row_it_would_wait_for_and_changes_nothing() {
     let TryWrite::Done(commit) = db.try_write(&batch).unwrap() else { panic!("nothing is in the way") };
     commit.wait().unwrap();
     assert_eq!(tree.get("b").unwrap().as_deref(), Some(&b"second"[..]));
-    // One who only reads with a lock, and one who keeps a range of keys.
+    // A transaction that only reads with a lock, and one that locks a range of keys.
     let other = db.begin();
     assert!(other.get_for_update(&tree, "a").unwrap().is_some());
     assert!(

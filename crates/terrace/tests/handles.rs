@@ -124,7 +124,7 @@ fn commits_call_back_in_their_order_and_once() {
     }
     (0..300).for_each(|_| heard.recv_timeout(Duration::from_secs(300)).expect("each calls back"));
     assert!(order.lock().unwrap().iter().copied().eq(0..300));
-    // The instance is closed before it is durable: it is told all the same.
+    // The instance is closed before the commit is durable: the callback still runs.
     let txn = db.begin();
     txn.put(&tree, "last", "value").unwrap();
     txn.submit().unwrap().then(move |durable| {

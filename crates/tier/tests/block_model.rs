@@ -1,4 +1,4 @@
-//! The cache of blocks against a model: whatever happens, nothing but the version asked for is served, and no limit is exceeded.
+//! The cache of blocks against a model: whatever happens, only the requested version is served, and no limit is exceeded.
 //!
 //! Keys are made to share fingerprints, so that the record's own key has to decide. The same runs must find the bugs that are
 //! planted.
@@ -132,7 +132,7 @@ fn one_run(seed: u64, seen: &mut Tally) -> Result<(), String> {
                     gone.remove(&key);
                 }
             }
-            // It has changed where it comes from; the cache is told, or only the next reader knows.
+            // The source has changed; the cache is invalidated, or only the next reader knows.
             38..44 => _ = current.insert(key, version + 1),
             44..52 => {
                 current.insert(key, version + 1);
@@ -174,7 +174,7 @@ fn one_run(seed: u64, seen: &mut Tally) -> Result<(), String> {
             94 => disk.faults().read_errors.store(random.one_in(4), Ordering::SeqCst),
             95 => disk.faults().full.store(random.one_in(3), Ordering::SeqCst),
             96 => old_flash = Some(disk.snapshot()),
-            // It ends cleanly, the process is killed, or the machine loses power; sometimes an old flash comes back.
+            // The cache closes cleanly, the process is killed, or the machine loses power; sometimes an old flash is restored.
             97 => {
                 seen.add(&flash);
                 let how = random.below(3) as usize;

@@ -1,4 +1,4 @@
-//! Flash against a model: whatever happens, nothing but the image that the map names is served.
+//! Flash against a model: whatever happens, only the image that the map names is served.
 //!
 //! The same runs must find the bugs that are planted.
 
@@ -42,7 +42,7 @@ impl Flash {
         let bpe = Arc::new(Bpe::open(disk, settings));
         Flash { worker: BpeWorker(bpe.clone()), bpe }
     }
-    /// The image it serves when asked for `version`.
+    /// The image that it serves for `version`.
     fn find(&self, id: PageId, version: u64) -> Option<Vec<u8>> {
         let mut buf = vec![0; PAGE_SIZE];
         (self.bpe.find(id, image(id, version).1, &mut buf) == Lookup::Hit).then_some(buf)

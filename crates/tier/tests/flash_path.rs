@@ -1,4 +1,4 @@
-//! Memory, flash, volume and objects together: where a page is found after it left memory.
+//! Memory, flash, volume and objects together: where a page is found after its eviction from memory.
 
 mod rig;
 

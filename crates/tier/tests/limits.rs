@@ -78,7 +78,7 @@ fn read(rig: &Rig, cancel: &Arc<Cancel>, n: u32) -> (Result<(), ReadError>, Nano
     (result, now(rig) - since)
 }
 
-/// Runs `work` while the first reader waits for page 1, and tells when it was done, and how long he waited.
+/// Runs `work` while the first reader waits for page 1; returns when the work was done and how long the reader waited.
 fn while_one_waits(rig: &Rig, work: impl FnMut() + Send + 'static) -> (Nanos, Nanos) {
     let cancel = Arc::new(Cancel::default());
     read(rig, &cancel, 0).0.unwrap();
@@ -113,7 +113,7 @@ fn a_background_read_of_a_page_also_serves_a_reader_that_waits_for_tokens() {
     });
     assert!(after < SECOND / 10 && waited < SECOND / 5, "after {after} ns and {waited} ns");
     assert_eq!(from_volume(&rig), 2);
-    // The tokens of his turn are the next one's.
+    // The tokens that the reader would have taken are left to the next one.
     let (result, waited) = read(&rig, &Arc::default(), 2);
     result.unwrap();
     assert!((SECOND / 2..SECOND * 3 / 2).contains(&waited), "{waited} ns");
@@ -222,7 +222,7 @@ fn readers_that_start_and_give_up_neither_lose_nor_create_tokens() {
                 gone.mine.iter().for_each(|no| path.end_turn(gone.id, *no));
             }
             if seed % 3 == 0 && draw(1000) == 0 {
-                // Another option of the table: those who wait take their turns anew.
+                // Another option of the table: waiting readers queue for tokens again.
                 let mut changed = once_a_second(RATE);
                 changed[0].1.flash.min = draw(2);
                 rules.set(changed);

@@ -296,7 +296,7 @@ impl PageObjects for Late {
     }
 }
 
-/// He found the page in the patch; by the time he asks for it, that has been superseded, by another or by a whole object, and deleted.
+/// The reader found the page in the patch; by the time of its request the patch has been superseded, by another or by a whole object, and deleted.
 #[test]
 fn a_reader_whose_patch_was_deleted_looks_up_its_page_again() {
     for (whole, together) in [(false, false), (false, true), (true, false), (true, true)] {

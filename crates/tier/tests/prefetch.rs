@@ -1,5 +1,4 @@
-//! Scans of cold blocks: what they will read is fetched before they come to it, in few requests, and pages on flash come
-//! from flash.
+//! Scans of cold blocks: their pages are prefetched in few requests, and pages on flash are read from flash.
 
 mod rig;
 
@@ -87,7 +86,7 @@ fn a_scan_down_finds_what_it_reads_in_memory_too() {
     assert!(one + many <= 6, "{one} requests for a page, {many} for more");
 }
 
-/// Nor does a page that is asked for with its neighbours bring any.
+/// Nor does a page that is read together with its neighbours cause further reads.
 #[test]
 fn without_read_ahead_each_page_is_a_request_of_its_own() {
     let rig = cold();

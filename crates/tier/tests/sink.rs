@@ -1,4 +1,4 @@
-//! Sinking, collection and the store together, on simulated devices. Random lives are in `sink_lives`.
+//! Sinking, collection and the store together, on simulated devices. Random histories with crashes are in `sink_lives`.
 
 mod rig;
 
@@ -157,7 +157,7 @@ fn a_merge_takes_the_nearest_copy_and_asks_the_store_once() {
     rig.read_all();
 }
 
-/// Each page that flash seemed to have was asked for by itself.
+/// Each page that flash seemed to have was requested singly.
 #[test]
 fn a_merge_that_flash_fails_asks_the_store_once() {
     let mut rig = Rig::without_patches(1, 200, 40);
@@ -378,7 +378,7 @@ fn a_corrupt_image_is_named_and_other_blocks_go_on() {
     }
     assert!(rig.object(1).is_some() && rig.object(0).is_none());
     assert_eq!(rig.run.sinker.counters.corrupt.load(Ordering::Relaxed), 1, "it is not tried for ever");
-    // Changed anew, it sinks.
+    // Changed again, it sinks.
     rig.flush(page_of(0, 0));
     rig.run.sinker.sink_all().unwrap();
     assert!(rig.object(0).is_some());
@@ -766,7 +766,7 @@ fn a_table_without_tokens_keeps_its_blocks_while_others_sink() {
         "{:?}",
         buffered(&rig)
     );
-    // And who asks for a block does not wait.
+    // A request for a single block does not wait.
     assert!(rig.run.sinker.sink_block(block_of(6)).is_ok());
     rig.read_all();
 }

@@ -1,4 +1,4 @@
-//! Random lives of the lower half of the tier. Each planted bug of this half must be found.
+//! Random histories of the tier's lower half, with crashes and restarts. Each planted bug of this half must be found.
 
 mod rig;
 

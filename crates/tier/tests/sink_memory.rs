@@ -1,6 +1,6 @@
-//! What a block takes in memory while it is on the move, counted by what buffers have from the kernel: no more than the least that
-//! blocks are moved with, whatever its pages and its objects, and no more than it has taken of what all blocks may. One test: all
-//! buffers of a process are counted together.
+//! The memory that a block takes while it is sunk, counted as the buffers' memory from the kernel: no more than the guaranteed minimum
+//! for sinking, whatever its pages and its objects, and no more than it has reserved of the limit for all blocks. It is one test, because
+//! all buffers of a process are counted together.
 
 mod rig;
 

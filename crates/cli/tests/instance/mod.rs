@@ -1,4 +1,4 @@
-//! An instance on real files for the tests of the command, and what is done to it from outside.
+//! An instance on real files for the tests of the command, with functions that damage its files.
 #![allow(dead_code)] // each test uses a part
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! What the engine's tests share: a simulated machine with an engine on it, tables, and a lock for bugs that are planted.
+//! Shared by the engine's tests: a simulated machine with an engine on it, tables, and a lock for tests that plant bugs.
 //!
 //! A test file that needs it declares it with its path. Which memory and log a test has is part of what it tests, so each says so (`config`).
 
@@ -27,7 +27,7 @@ use terrace_sim::{SimDisk, SimStore, SimWorld};
 
 pub const NO_ENTRY: [Entry<'static>; 0] = [];
 
-/// A simulated machine. What it has besides the volume is asked for by [`Machine::and_flash`] and [`Machine::and_store`].
+/// A simulated machine with a volume; [`Machine::and_flash`] and [`Machine::and_store`] add the other tiers.
 pub struct Machine {
     pub sim: SimWorld,
     pub volume: Arc<SimDisk>,
@@ -85,7 +85,7 @@ impl Machine {
         }
     }
 
-    /// Power is lost and comes back. The engine that ran is dropped before, or after: it does nothing any more.
+    /// Power is lost and returns. The caller drops the old engine before or after that; it does nothing any more.
     pub fn power_cycle(&self) {
         self.sim.sched.drop_workers();
         self.disks().for_each(|disk| disk.crash());

@@ -1,4 +1,4 @@
-//! A store on real threads that takes a while for pages that are missed, and counts how many it is asked for at a time.
+//! A store on real threads that is slow for page misses, and counts how many requests for them are in flight at a time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! An engine of a small memory in a directory of its own, which goes with it.
+//! An engine with little memory in a directory of its own, which is removed with it.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Large values that change all over, more of them than the object buffer holds: what a change costs is its own pages, on the volume and in
-//! the store, and not those that it frees; and the space does not grow for ever.
+//! Large values that change completely, more of them than the object buffer holds: a change costs its own pages, on the volume and in the
+//! store, and not those that it frees; and the space stops growing.
 
 #[path = "../kit/mod.rs"]
 mod kit;

@@ -1,5 +1,5 @@
-//! Large values that were deleted, and whose pages were forgotten, while the log still has how they were written: what a crash brings
-//! back of them must not take the room of what came after them.
+//! Large values were deleted and their pages freed, while the log still has the redo that wrote them: pages that recovery replays after a
+//! crash must not take the slots of later pages.
 
 #[path = "../kit/mod.rs"]
 mod kit;

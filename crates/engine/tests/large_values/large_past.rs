@@ -1,6 +1,6 @@
-//! Large values that pass by the log: little of them is logged, every committed one is whole after a crash at any I/O step, and
-//! what was not committed gives its pages back. The same over flash, an object store and several log partitions, between which
-//! the records of one value are spread: there values also sink, come back to flash, and are changed after that.
+//! Large values that bypass the log: little of them is logged, every committed value is whole after a crash at any I/O step, and the
+//! pages of uncommitted ones are freed. The same over flash, an object store and several log partitions, over which the records of
+//! one value are spread: there values also sink, return to flash, and are changed after that.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ fn entry(key: &[u8; 2]) -> [Entry<'_>; 1] {
     [Entry { index: 1, key, unique_len: None, primary_at: 1, value: b"" }]
 }
 
-/// Of rows with odd keys, what is long is kept apart, in two parts: nearly all, and the end.
+/// In rows with odd keys, long values are stored off-page in two parts: nearly all of the row, and its end.
 fn spans(key: u8, row: &[u8]) -> Vec<Span> {
     let parts = |len: u32| {
         vec![Span { at: 100, len: len - 5000, name: 1 }, Span { at: len - 4800, len: 4500, name: 2 }]
@@ -186,7 +186,7 @@ impl Run {
         Ok(())
     }
 
-    /// Inserts, updates, deletes, goes back to savepoints, of statements and wholly, prepares. Pages that were given back are
+    /// Inserts, updates, deletes, rolls back to savepoints, of statements and wholly, prepares. Freed pages are
     /// used again.
     fn work(&mut self) -> Result<(), Error> {
         let (engine, table) = self.open()?;
@@ -203,7 +203,7 @@ impl Run {
         }
         self.commit(&txn, &model)?;
         self.sink(&engine, &table, &model)?;
-        // A savepoint, and a statement that goes back.
+        // A savepoint, and a statement that is rolled back.
         let txn = begin(&engine);
         let (five, six) = (row(5, 90_000), row(6, 200_000));
         insert(&txn, &table, 5, &five)?;
@@ -229,7 +229,7 @@ impl Run {
         self.may.push(model.clone());
         txn.commit()?;
         self.pause();
-        // All of it goes back; the flusher has been at it.
+        // The whole transaction is rolled back after the flusher has written some of it.
         let txn = begin(&engine);
         insert(&txn, &table, 8, &row(8, 400_000))?;
         engine.make_durable()?;
@@ -479,7 +479,7 @@ fn a_value_of_the_bypass_size_or_more_logs_at_most_a_fiftieth_of_itself() {
     assert!(logged(60_000, 64 << 10) > 60_000, "a smaller one is logged");
 }
 
-/// A space whose only value is written anew again and again stays as large as two or three of it.
+/// A space whose only value is rewritten again and again stays as large as two or three of it.
 #[test]
 fn the_pages_of_a_value_that_is_updated_again_and_again_are_reused() {
     let run = Run::new(8, 64 << 10);
@@ -543,8 +543,8 @@ mod planted {
     }
 }
 
-/// What a crash has left of a row's new parts lacks their bytes until that change has gone back. An update that comes first, and looks
-/// there for bytes that it could keep, meets no damage: it waits, and writes its own.
+/// After a crash the new off-page parts of a row may lack their bytes until that change is rolled back. An earlier update that looks there
+/// for bytes that it could keep finds no damage: it waits, and writes its own.
 #[test]
 fn an_update_keeps_no_off_page_part_whose_bytes_a_crash_lost() {
     let mut run = Run::new(9, 20 << 10);
@@ -575,7 +575,7 @@ fn an_update_keeps_no_off_page_part_whose_bytes_a_crash_lost() {
     run.check(0);
 }
 
-/// It was an error that called the page corrupt, until the change had gone back.
+/// The read failed and called the page corrupt, until the change was rolled back.
 #[test]
 fn a_read_uncommitted_gets_the_older_version_of_a_row_whose_new_bytes_a_crash_lost() {
     for inserts in [false, true] {

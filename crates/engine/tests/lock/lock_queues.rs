@@ -1,4 +1,4 @@
-//! Those that stand in a line for a row, whose row it is or may not be.
+//! Transactions in the wait queue of a row, which may already hold a lock on it or may be refused it.
 
 #[path = "../kit/mod.rs"]
 mod kit;

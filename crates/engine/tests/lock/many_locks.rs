@@ -1,4 +1,4 @@
-//! Many row locks: what they cost, what is left of them when their rows are changed, and what that costs when it is undone.
+//! Many row locks: their memory, how many remain when their rows are changed, and the cost of undoing the changes.
 
 use std::sync::Arc;
 use terrace_engine::Access;
@@ -128,7 +128,7 @@ fn rows_stay_locked_when_their_change_is_undone() {
                 rig.update(&txn, key);
             }
         }
-        // Those that are not changed, and the few of which none is given back.
+        // The locks of unchanged rows, and the few that are never released.
         let unchanged = (0..ROWS).filter(|key| key % 5 == 4).count();
         assert!((unchanged..unchanged + 64).contains(&rig.held()), "{} of {ROWS} locks", rig.held());
         (0..ROWS).step_by(7).for_each(|key| assert!(rig.is_locked(key), "changed: {key}"));
@@ -159,7 +159,7 @@ fn planted_a_lock_that_is_lost_with_an_undone_change_is_found_by_one_run() {
     assert!(found, "the planted bug was not found");
 }
 
-/// A whole rollback takes no lock again, whatever there is no memory for; one to a savepoint that lacks it leaves nothing but a whole one.
+/// A whole rollback takes no lock again, so it needs no memory for locks; a rollback to a savepoint that lacks memory allows only a whole one.
 #[test]
 fn a_rollback_to_a_savepoint_without_memory_for_its_locks_allows_only_a_whole_rollback() {
     const ROWS: u32 = 20_000;

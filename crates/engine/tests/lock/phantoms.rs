@@ -1,5 +1,5 @@
-//! Phantoms: what a locking read of REPEATABLE READ has counted stays so until its transaction ends, beside threads
-//! that insert, delete and move entries in the same ranges.
+//! Phantoms: a range that a locking read at REPEATABLE READ has counted does not change until its transaction ends,
+//! beside threads that insert, delete and move entries in the same ranges.
 
 #[path = "../kit/mod.rs"]
 mod kit;

@@ -424,7 +424,7 @@ fn rows_looked_up_in_key_order_take_few_locks_on_exactly_those_rows() {
             cursor.set_prefix(&key.to_be_bytes());
             cursor.seek(&key.to_be_bytes(), Seek::AtLeast).unwrap()
         };
-        // Upward, each tenth but looked at and given back, or changed, or deleted; then downward over others.
+        // Upward, every tenth row is read and unlocked, or changed, or deleted; then downward over others.
         for key in (0..2 * ROWS / 2).step_by(2) {
             assert!(look(key, &txn));
             wanted.insert(key);

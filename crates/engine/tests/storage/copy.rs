@@ -98,7 +98,7 @@ impl Instance {
                 None => self.tree.remove(&key).map(|_| ()),
             };
             match changed.map_err(Error::from) {
-                // Whom the copier would let go on, if it ran beside: he waits for what it holds.
+                // A worker that would go on if the copier ran beside it: it waits for what the copier holds.
                 Err(Error::Full(_)) if many || self.storage.map.hold_hinders() => {
                     self.changes.pop();
                     break;

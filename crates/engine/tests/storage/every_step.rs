@@ -1,7 +1,7 @@
 //! One small workload, crashed at each of its I/O steps in turn: transactions with commits that are
 //! waited for, a plain and a unique secondary index, a rollback, an unfinished transaction, flushes and
-//! checkpoints, a table made and dropped. Over flash and an object store it also sinks, reads what it sank,
-//! changes it, sinks it again, collects, and does more in a second life.
+//! checkpoints, a table made and dropped. Over flash and an object store it also sinks, reads and changes the
+//! sunk pages, sinks them again, collects objects, and goes on after a restart.
 //!
 //! Each run is the same up to its crash. `make test` takes every k-th step; `TERRACE_EVERY_STEP=1`
 //! takes all. `TERRACE_SEEDS` sets how many workloads there are, each with waits in another order.
@@ -230,7 +230,7 @@ impl Run {
         engine.shutdown()
     }
 
-    /// More rows than the memory holds go to the object store, come back to flash, are changed, go there again;
+    /// More rows than the memory holds are sunk to the object store, read back to flash, changed, and sunk again;
     /// superseded objects are deleted.
     fn sink(&mut self, engine: &Arc<Engine>, table: &Arc<Table>) -> Result<(), Error> {
         let storage = &engine.core().storage;

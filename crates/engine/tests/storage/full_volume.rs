@@ -1,4 +1,4 @@
-//! A volume with no room left for new pages of tables: what only deletes goes on, and makes room.
+//! A volume with no room left for new pages of tables: operations that only delete go on, and free space.
 
 use std::sync::Arc;
 use terrace_engine::Engine;

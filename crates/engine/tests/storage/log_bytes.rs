@@ -1,4 +1,4 @@
-//! What a row costs in the log: everything that is durable goes through it, under one lock.
+//! The bytes that a row takes in the log: all durable changes go through the log, under one lock.
 
 use std::sync::atomic::Ordering;
 use terrace_engine::Engine;

@@ -1,4 +1,4 @@
-//! The system has no thread left: what would begin one while the instance runs is an error, takes nothing, and can be had later.
+//! The system can start no more threads: an operation that needs one while the instance runs fails, leaves nothing, and succeeds later.
 
 use std::io::ErrorKind;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! One file of the volume put back from an older copy, or a page of the map as it was: a lost write, or a hand that meant well. What the old
-//! map leads to may be there still, intact; rows of yesterday among those of today are the worst answer there is.
+//! One file of the volume is restored from an older copy, or one page of the map: a lost write, or a mistaken repair. The pages that the old map
+//! points to may still be intact; old rows among new ones would be the worst outcome.
 
 #[path = "../kit/mod.rs"]
 mod kit;

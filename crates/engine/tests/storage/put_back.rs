@@ -1,5 +1,5 @@
-//! A volume put back from an older copy, with the object store of today: it stays fenced at each of its starts, and today's
-//! loses nothing.
+//! A volume is restored from an older copy, under the newer object store: it stays fenced at each of its starts, and the
+//! newer volume loses nothing.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -350,7 +350,7 @@ fn a_restored_volume_adopts_the_store_without_loss_and_the_other_copy_is_fenced(
         assert_eq!(adopt(&sim, &disk, &store, false).unwrap(), Vec::new());
         assert!(!is_passed(&disk, &store), "it is its own now");
 
-        // The other copy comes back before this one has started.
+        // The other copy is started before this one.
         let (adopted, kept) = (disk.snapshot(), store.keys());
         disk.restore(&today);
         for start in 0..3 {

@@ -161,7 +161,7 @@ impl Run {
         Ok(())
     }
 
-    /// Some rows that lie together or anywhere are put, changed and deleted; some of it goes back.
+    /// Inserts, changes and deletes some rows, adjacent or scattered; rolls some of it back.
     fn transaction(&mut self, engine: &Arc<Engine>, table: &Arc<Table>) -> Result<(), Error> {
         let random = self.on.sim.random.clone();
         let (mut state, txn) = (self.last(), engine.begin(Isolation::RepeatableRead));

@@ -1,6 +1,6 @@
-//! Storage and trees under power loss: a run is cut at an I/O step, the disk keeps what it likes of
-//! what was not synced, the storage is opened again and must hold a prefix of the changes, at least
-//! as long as what was acknowledged as durable.
+//! Storage and trees under power loss: a run loses power at an I/O step, the disk keeps any part of
+//! the unsynced writes, the storage is opened again and must hold a prefix of the changes that
+//! includes all those acknowledged as durable.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

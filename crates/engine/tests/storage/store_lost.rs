@@ -1,5 +1,5 @@
-//! An instance that has taken a store and finds an empty one there at a start (a directory that is not mounted yet): it
-//! works near, puts nothing, says why, and goes on when its store is back; also where it has no object yet.
+//! An instance that owns a store finds an empty one in its place at a start (a directory that is not mounted yet): it
+//! works on the near tiers, puts no object, reports why, and resumes when its store is back; also if it has no object yet.
 
 use std::sync::Arc;
 use terrace_engine::Engine;

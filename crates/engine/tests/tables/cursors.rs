@@ -1,5 +1,5 @@
-//! Cursors of transactions whose pages leave memory between two calls, while others change the table: at each isolation level, with locks and
-//! without, both ways, in the rows and in an index. And more open cursors than memory has frames.
+//! Cursors of transactions whose pages are evicted between two calls, while others change the table: at each isolation level, with locks and
+//! without, in both directions, in the rows and in an index. And more open cursors than memory has frames.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;

@@ -1,5 +1,5 @@
-//! Tables that are dropped by one statement, as the server's handler does it: each is hidden under another name, which is durable when the
-//! server goes on, and when the statement has ended all go without a wait. Crashed at each I/O step in turn.
+//! Tables that one statement drops, as the server's handler does it: each is renamed to a hidden name, durably before the server goes on, and
+//! when the statement has ended all are dropped without a wait. With a crash at each I/O step in turn.
 
 #[path = "../kit/mod.rs"]
 mod kit;

@@ -1,5 +1,5 @@
-//! A space that grows past the bits of its header: values on both sides of a home, and the home itself, are whole after a crash at any
-//! time, over an object store that is dead now and then, and what is deleted in the end is free, page by page.
+//! A space that grows past the bits of its header: values on both sides of a further bitmap page (a home), and that page itself, are whole
+//! after a crash at any time, over an object store that is dead now and then, and every deleted page is free in the end.
 
 #[path = "../kit/mod.rs"]
 mod kit;

@@ -1,4 +1,4 @@
-//! Pages of trees and of undo that were freed keep no slot: what a roll back, or purge, has taken out of a table is room for others.
+//! Freed pages of trees and of undo keep no slot: other tables can use the space that a rollback or purge freed.
 
 #[path = "../kit/mod.rs"]
 mod kit;

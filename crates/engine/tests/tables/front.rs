@@ -1,4 +1,4 @@
-//! What a front without a thread a request needs: reads that never wait, and commits that call back.
+//! Calls for a front that has no thread for each request: reads that never wait, and commits that call back.
 
 #[path = "../kit/mod.rs"]
 mod kit;

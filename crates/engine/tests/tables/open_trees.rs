@@ -1,5 +1,5 @@
-//! Far more open trees than memory has frames: an open tree keeps no page there. All tables are held open, and used in turn, by several threads
-//! at a time, in a memory that becomes smaller, and across power cuts.
+//! Far more open trees than memory has frames: an open tree keeps no page in memory. All tables are held open, and used in turn, by several
+//! threads at a time, while memory is shrunk, and across power loss.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Rows of a secondary index lie scattered, and so do the entries of one row: where only the store has their leaves, several are asked for at a time.
+//! Rows in the order of a secondary index are scattered, and so are the entries of one row: if their leaves are only in the store, several are fetched in parallel.
 
 #[path = "../kit/mod.rs"]
 mod kit;
@@ -114,7 +114,7 @@ impl Instance {
         work(&txn);
         commit(&txn);
         println!("{:?}", began.elapsed());
-        // What is still on its way, or asked for.
+        // Requests that are still in flight or queued.
         let mut idle = 0;
         while idle < 100 {
             std::thread::sleep(Duration::from_millis(1));
@@ -180,7 +180,7 @@ fn rows_of_a_secondary_index_are_fetched_in_parallel() {
         }
     });
     assert_eq!(most, 1);
-    // One alone asks for no other.
+    // A single row prefetches no other.
     assert_eq!(far.scan(11_000, 1, Lock::None, false, 1), 1);
     far.end(ROWS);
 }

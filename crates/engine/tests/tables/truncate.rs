@@ -1,4 +1,4 @@
-//! Tables that are emptied together: all of them or none, crashed at each I/O step in turn.
+//! Tables that are truncated together: all of them or none, with a crash at each I/O step in turn.
 
 #[path = "../kit/mod.rs"]
 mod kit;

@@ -1,5 +1,5 @@
-//! Each mechanism that can be left out: without it nothing of it is done, all others are at work, and rows are what they were. Those that
-//! show only where much happens at once have tests of their own.
+//! Each ablation switch: without its mechanism nothing of it is done, all others work, and rows are the same. Mechanisms that show only
+//! under high concurrency have tests of their own.
 
 #[path = "../kit/mod.rs"]
 mod kit;

@@ -311,7 +311,7 @@ fn the_volume_format_version_rises_with_the_first_patch() {
     drop(table);
     engine.shutdown().unwrap();
     drop(engine);
-    // Without them again: those that there are stay until their blocks sink.
+    // Without them again: existing patches stay until their blocks sink.
     run.without = Without::default().and(Mechanism::Patches);
     let engine = run.open().unwrap();
     let table = Run::table(&engine, "db/t").unwrap();
@@ -342,7 +342,7 @@ fn a_sinker_waits_until_both_superblock_copies_have_the_patch_format() {
     engine.shutdown().unwrap();
 }
 
-/// The checker and who reads say which of a block's two objects is damaged.
+/// The checker and a reader name which of a block's two objects is damaged.
 #[test]
 fn a_damaged_patch_is_named_and_not_the_object_beside_it() {
     let mut run = Run::new(54);

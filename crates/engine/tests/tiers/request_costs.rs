@@ -1,4 +1,4 @@
-//! What is to be seen of an instance: what requests to the store cost a month, by what they are lately.
+//! The monthly cost of requests to the store, extrapolated from the recent rate.
 
 use terrace_engine::Engine;
 use terrace_engine::IndexDef;

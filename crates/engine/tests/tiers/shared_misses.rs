@@ -1,4 +1,4 @@
-//! Very many sessions miss pages of few objects at the same time: those that come while a request for the object is under way share the next.
+//! Very many sessions miss pages of few objects at the same time: misses that arrive while a request for the object is in flight share the next one.
 
 #[path = "../kit/mod.rs"]
 mod kit;

@@ -1,4 +1,4 @@
-//! Limits of what a table may write: its own writers are slowed to them, others are not, and they end where the log does.
+//! Write limits of a table: its own writers are throttled to them, others are not, and the limits yield when the log needs room.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

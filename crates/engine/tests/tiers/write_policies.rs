@@ -1,5 +1,5 @@
-//! Write policies: what a flush does to flash under each of them, said by the instance, by the table, and by the load; that readers are
-//! given the same whatever is said; and crashed at each I/O step in turn, with flash as it was left.
+//! Write policies: what a flush does to flash under each of them, set by the instance, by the table, or chosen by load; that readers get
+//! the same rows under each; and a crash at each I/O step in turn, with flash as the crash left it.
 
 #[path = "../kit/mod.rs"]
 mod kit;

@@ -147,7 +147,7 @@ fn writers_slow_down_before_slots_run_out() {
 }
 
 /// Planted bugs are switched on for all.
-/// A store that turns away one request of four, and says when to come again: late, not lost.
+/// A store that refuses one request of four, and says when to retry: work is late, not lost.
 #[test]
 fn a_store_that_throttles_slows_writers_and_fails_none() {
     let _one = kit::alone();
@@ -388,7 +388,7 @@ fn waits_of_short_transactions() -> [u64; 3] {
     waits
 }
 
-/// A row that all want was had by one who waited for slots, most of the time: 64 clients did a fifth of what they do.
+/// A transaction that waited for slots held a contended row most of the time: 64 clients did a fifth of what they do now.
 #[test]
 fn short_transactions_wait_for_slots_when_they_hold_no_locks() {
     let _one = kit::alone();

@@ -1,5 +1,5 @@
-//! A transaction that is cancelled ends the wait that it is in at once, whatever it waits for; its roll back, which may
-//! need the same, is not cut off, and the next statement goes on.
+//! Cancelling a transaction ends its current wait at once, whatever it waits for; its rollback, which may wait for the
+//! same, is not interrupted, and the next statement works.
 
 #[path = "../kit/mod.rs"]
 mod kit;

@@ -1,9 +1,9 @@
-//! With durable reads nothing that was answered is lost in a crash: reads by views, reads under locks, refused inserts, ends of transactions.
+//! With durable reads no answer depends on a commit that a crash can undo: reads by views, reads under locks, refused inserts, ends of transactions.
 //!
-//! One thread plays all sessions. Writers commit and wait for their tickets later or never, so commits that are not durable stand in the tree all the
-//! time. Each answer is noted with the state of the key that it told. The machine dies at a random I/O step; after recovery each key must be in the
-//! state that was told, or in a later one. Some commit in two phases, as with a binary log: those that were decided are committed by name after
-//! the crash. A view that is opened after an acknowledged commit holds it, and one that is opened after a locking read holds what that has seen.
+//! One thread plays all sessions. Writers commit and wait for their tickets later or never, so the tree always has commits that are not durable yet.
+//! Each answer is recorded with the state of the key that it returned. The machine crashes at a random I/O step; after recovery each key must be in
+//! the answered state, or in a later one. Some transactions commit in two phases, as with a binary log: those that were decided are committed by name
+//! after the crash. A view opened after an acknowledged commit sees it, and one opened after a locking read sees what that read has seen.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -301,7 +301,7 @@ impl Run {
         Ok(())
     }
 
-    /// The power fails, and comes back. Everything that was told is there.
+    /// Power fails and returns. Every answered state is found again.
     fn crash(&mut self) {
         self.crashes += 1;
         let seed = self.sim.seed;

@@ -1,6 +1,6 @@
 //! A thousand rows updated over and over, each time with an entry of the secondary index, now and then
 //! with a large value: the pages of every space and the history stay flat; behind a long reader they
-//! grow, and are given back when it ends.
+//! grow, and are freed when it ends.
 //!
 //! `TERRACE_UPDATES` sets how many updates each test makes (default 200,000; the promise is about
 //! 10,000,000).

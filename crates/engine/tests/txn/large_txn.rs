@@ -147,7 +147,7 @@ impl Run {
         );
     }
 
-    /// The power goes (it may be gone already) and comes back.
+    /// Power is lost (unless it is already) and returns.
     fn power_cycle(&self) {
         self.on.power_cycle();
     }

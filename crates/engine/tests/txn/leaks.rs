@@ -1,5 +1,5 @@
-//! What rollback, purge and crashes leave: nothing. When everything unfinished is rolled back and everything
-//! past is purged, the checker finds no page and no delete mark that nothing leads to.
+//! Rollback, purge and crashes leak nothing. When every unfinished transaction is rolled back and the history
+//! is purged, the checker finds no unreferenced page and no delete mark.
 
 #[path = "../kit/mod.rs"]
 mod kit;
@@ -39,7 +39,7 @@ impl Run {
         Ok((engine, table))
     }
 
-    /// Lets purge come to its end, as far as the open views let it.
+    /// Lets purge run as far as the open views allow.
     fn purge(&self, engine: &Engine) {
         self.on.pass(40, 10_000_000, 500);
         assert!(engine.core().purge.history.lock().is_empty(), "purge does not come to its end");
@@ -58,7 +58,7 @@ impl Run {
     }
 }
 
-/// Parts of rows of 60 KB that may be kept apart: of two pages each.
+/// Parts of rows of 60 KB that may be stored off-page: two pages each.
 const SPANS: [Span; 2] = [Span { at: 100, len: 30_000, name: 0 }, Span { at: 30_200, len: 28_000, name: 1 }];
 
 fn with_spans(row: &[u8]) -> Row<'_> {
@@ -230,7 +230,7 @@ fn versions_share_parts(crash_after: Option<u64>) -> bool {
     insert(&engine, &table, &parted(&[])).unwrap();
     let reader = engine.begin(Isolation::RepeatableRead);
     reader.open_view();
-    // Beside the parts; in the second one; beside them, twice in a transaction, of which one goes back.
+    // Changes beside the parts; in the second one; beside them twice in a transaction, one of which is rolled back.
     let mut now = vec![3];
     update(&engine, &table, &parted(&now)).unwrap();
     now.push(40_000);
@@ -312,7 +312,7 @@ impl Worker for GoesBack {
     }
 }
 
-/// An update finds its own bytes in what another transaction has written and not committed. That one goes back, and its parts
+/// An update finds its own bytes in what another transaction has written and not committed. That one is rolled back, and its parts
 /// with it, while the update waits.
 fn an_update_meets_a_change_that_goes_back() {
     let run = Run::new(12);

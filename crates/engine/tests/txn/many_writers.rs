@@ -1,4 +1,5 @@
-//! Each transaction that has written keeps a stream of undo records until it ends: how many can, who waits for one, and what idle ones hold.
+//! Each transaction that has written holds a stream of undo records until it ends: how many streams there are, how transactions wait for one,
+//! and what idle streams hold.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

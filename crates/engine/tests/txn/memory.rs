@@ -1,5 +1,5 @@
-//! One long reader, and commits behind it without end: what the engine keeps in memory for them does not grow with
-//! their number, the reader still sees what it saw, and afterwards purge takes everything away.
+//! One long reader, and endless commits behind it: the memory that the engine keeps for them does not grow with their
+//! number, the reader's view does not change, and afterwards purge removes the whole history.
 //!
 //! `TERRACE_COMMITS` sets how many commits there are (default 100,000; the promise is about millions).
 
@@ -141,7 +141,7 @@ fn commits_behind_a_long_reader_take_no_memory() {
     assert_eq!(sum(&late, &table).0, ROWS);
     late.commit().unwrap();
     if commits() <= 200_000 {
-        // It goes back over hundreds of versions of each row.
+        // It traverses hundreds of versions of each row.
         assert_eq!(sum(&reader, &table), seen, "the reader sees what came after it");
     } else {
         let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! Numbers of transactions are reserved in the superblock, by one of those who need them: the others don't write it, too.
+//! Transaction numbers are reserved in the superblock by one of the threads that need them; the others don't write it, too.
 
 use std::sync::{Arc, Barrier};
 use terrace_engine::Engine;

@@ -1,7 +1,7 @@
-//! Few rows that come and go, against a model: writers delete them, put them back, go back to savepoints and roll back, so that
-//! places of undo are used anew, by the same transaction for the same row; readers with old views go on in what they copied of a
-//! leaf long before; purge follows; and now and then the machine crashes amidst it. Some rows are large, of some of these parts are
-//! kept apart, and some changes leave such parts as they are. In every other run entries lose their heads as soon as they may. `TERRACE_SEEDS` sets how many runs there are.
+//! Few rows that are deleted and inserted again and again, against a model: writers also roll back to savepoints and wholly, so that
+//! undo positions are reused, by the same transaction for the same row; readers with old views go on in the copy that they made of a
+//! leaf long before; purge follows; and now and then the machine crashes. Some rows are large, some of these have off-page parts, and
+//! some changes keep such parts. In every other run entries lose their heads as soon as they may. `TERRACE_SEEDS` sets the number of runs.
 
 #[path = "../kit/mod.rs"]
 mod kit;
@@ -35,7 +35,7 @@ const KEYS: u64 = 12;
 const WRITERS: u64 = 3;
 /// A row of as many bytes lies in pages of its own; those that are made have far fewer or more.
 const LARGE: usize = 3900;
-/// Of half of the large rows, these are kept apart; the second one only if the first is not enough.
+/// In half of the large rows, these parts are stored off-page; the second one only if the first is not enough.
 const SPANS: [Span; 2] = [Span { at: 40, len: 9000, name: 1 }, Span { at: 9100, len: 6000, name: 2 }];
 
 fn has_parts(row: &[u8]) -> bool {
@@ -239,7 +239,7 @@ impl Run {
         Reader { cursor, index, backward, begun: false, left }
     }
 
-    /// The next row is the one that the view has. False: there is none.
+    /// Checks that the next row is the one that the view has. False: the cursor is at its end.
     fn read(&mut self, reader: &mut Reader) -> bool {
         let Reader { cursor, backward, begun, left, index } = reader;
         let enough = [None, Some(0), Some(9), Some(17_000)][left.len() % 4];

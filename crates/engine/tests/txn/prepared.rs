@@ -1,4 +1,4 @@
-//! Prepared transactions that a crash left, and whose end fails: they keep their name until it succeeds.
+//! Prepared transactions found at recovery whose commit or rollback fails: they keep their name until it succeeds.
 
 #[path = "../kit/mod.rs"]
 mod kit;

@@ -1,4 +1,4 @@
-//! Rows are deleted here and there, and by the time that purge comes to them only the store has their leaves: it asks for several at a time.
+//! Scattered rows are deleted, and by the time that purge comes to them their leaves are only in the store: purge fetches several in parallel.
 
 #[path = "../kit/mod.rs"]
 mod kit;
@@ -114,7 +114,7 @@ fn asked_at_a_time(of: &[Vec<u32>]) -> usize {
     store.most.load(Ordering::SeqCst)
 }
 
-/// Rows that lie far apart in the table's second half.
+/// Rows scattered over the table's second half.
 fn scattered(count: u32) -> impl Iterator<Item = u32> {
     (0..count).map(move |n| ROWS / 2 + n * (ROWS / 2 / count))
 }

@@ -1,5 +1,5 @@
-//! A rollback that fails because the store is dead, and what it would have to read is there: nothing of the transaction is ever committed, and the volume
-//! opens again. When the store answers, the rollback is taken up, whether the engine was restarted or not.
+//! A rollback fails because the pages that it has to read are in a dead store: no change of the transaction is ever committed, and the volume opens
+//! again. When the store answers, the rollback resumes, whether the engine was restarted or not.
 
 #[path = "../kit/mod.rs"]
 mod kit;

@@ -1,5 +1,5 @@
-//! Temporary tables in the simulation: against a model through statements, savepoints and transactions that go back, with memory
-//! far too small for them; what they leave on the devices (nothing that lasts); and crashed at each I/O step in turn.
+//! Temporary tables in the simulation: against a model through statements, savepoints and transactions that are rolled back, with memory
+//! far too small for them; that they leave nothing on the devices; and a crash at each I/O step in turn.
 
 #[path = "../kit/mod.rs"]
 mod kit;
@@ -601,7 +601,7 @@ fn planted_each_bug_of_temporary_tables_is_found_by_one_run() {
     }
 }
 
-/// What the spill space does not give can't be undone now: the transaction is not prepared either, for it could not be committed then.
+/// Changes whose pages the spill space does not return can't be undone now: the transaction is not prepared either, because it could not be committed.
 #[test]
 fn a_transaction_whose_temporary_rows_were_undone_in_part_is_neither_prepared_nor_committed() {
     let sim = SimWorld::new(3);

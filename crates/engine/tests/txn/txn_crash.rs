@@ -1,7 +1,7 @@
 //! Transactions under power loss, against a model: several sessions in one thread, interleaved by the
-//! seed, with a unique and a plain secondary index, savepoints, rollbacks, large rows, rows changed together; cut at an I/O
-//! step; reopened; every acknowledged commit must be there and nothing of what was not committed. Some commit in
-//! two phases, and are decided after the crash. Beside it a table is made and dropped again and again.
+//! seed, with a unique and a plain secondary index, savepoints, rollbacks, large rows, rows changed together; power is lost at
+//! an I/O step; after the restart every acknowledged commit must be found and no uncommitted change. Some transactions commit
+//! in two phases, and are decided after the crash. Meanwhile a table is created and dropped again and again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -130,7 +130,7 @@ struct Run {
     failed: u64,
 }
 
-/// What of a large row may be kept apart; nothing, of one in three.
+/// The parts of a large row that may be stored off-page; none in one row of three.
 fn spans(row: &[u8]) -> Vec<Span> {
     let span = |at, len, name| Span { at, len, name };
     match row.len() as u32 {
@@ -472,7 +472,7 @@ impl Run {
         Ok(())
     }
 
-    /// Whether something could not be undone. What is left of it goes back in the background.
+    /// Whether something could not be undone. The rest is rolled back in the background.
     fn failed(&mut self, engine: &Engine, undone: Result<(), Error>) -> Result<bool, Error> {
         match undone {
             Err(Error::Unavailable(why)) if why == "planted" => {

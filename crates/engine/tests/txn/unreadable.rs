@@ -1,5 +1,5 @@
-//! Pages that can't be read, in the way of purge and of redo: what is lost for good holds up no other table and slows no writer; what may come back
-//! is waited for; and people are told which page it is.
+//! Pages that purge or redo needs and can't read: a page lost for good blocks no other table and throttles no writer; a page that may become readable
+//! is waited for; and the page is reported.
 
 #[path = "../kit/mod.rs"]
 mod kit;

@@ -1,4 +1,4 @@
-//! A server that plays what a test wrote for it, and remembers what it was asked.
+//! A server that plays a test's script of answers, and records the requests.
 
 #![allow(dead_code)]
 

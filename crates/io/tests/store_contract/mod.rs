@@ -1,4 +1,4 @@
-//! What every object store owes: run against the simulated one, a local directory and an S3 server.
+//! The contract of every object store: run against the simulated one, a local directory and an S3 server.
 
 #![allow(dead_code)]
 
@@ -129,7 +129,7 @@ fn large_objects_of_many_parts_survive(store: &dyn ObjectStore) {
     assert_eq!(buf, whole[1_000_000..][..16 << 10]);
 }
 
-/// Of many who create one key at the same moment, one wins; of many who replace one version, one.
+/// If many create one key at the same moment, one wins; if many replace one version, one wins.
 pub fn one_of_many_wins(store: &dyn ObjectStore) {
     let race = |put: &(dyn Fn(u8) -> bool + Sync)| {
         std::thread::scope(|scope| {

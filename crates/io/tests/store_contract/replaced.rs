@@ -1,4 +1,4 @@
-//! What a store promises a front whose objects users replace as they like.
+//! The contract for a front whose objects users replace at any time.
 
 use super::uploads::{body, put};
 

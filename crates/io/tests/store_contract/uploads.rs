@@ -1,4 +1,4 @@
-//! The contract of uploads in parts and of streams.
+//! The contract of multipart uploads and of streams.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ pub fn all(store: &dyn ObjectStore) {
     a_stream_ends_when_the_object_is_replaced(store);
 }
 
-/// Bytes of which no two positions a part apart are alike.
+/// Bytes that differ between any two positions a part's length apart.
 pub fn body(len: usize) -> Vec<u8> {
     (0..len as u64).map(|i| (i.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8).collect()
 }

@@ -43,7 +43,7 @@ impl World {
         Db::open_on(config, Parts { world: self.sim.world(), volume: self.disk.clone(), flash: None, store })
     }
 
-    /// Power is lost, and comes back. The instance stopped, if it did not before: its handles are gone.
+    /// Power is lost and returns. The instance stops, unless it did before: its handles are invalid.
     pub fn lose_power(&self, db: Db) {
         db.abandon();
         self.sim.sched.drop_workers();

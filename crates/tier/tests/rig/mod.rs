@@ -233,7 +233,7 @@ impl Rig {
         Rig { sim, volume, flash, store, log, run, slots, flash_slots, epoch: 1, patches, takers, model }
     }
 
-    /// Power is lost and comes back: everything in memory is gone, the log's tail too.
+    /// Power is lost and returns: everything in memory is gone, and the log's tail too.
     pub fn crash(&mut self) {
         self.volume.crash();
         self.flash.crash();

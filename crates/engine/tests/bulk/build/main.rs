@@ -1,5 +1,5 @@
-//! Indexes are added and dropped while the rows stay where they are: with writers beside, with duplicates, with views that
-//! are older, with undo that names indexes of before; crashed at each I/O step in turn.
+//! Indexes are added and dropped while the rows stay in place: beside writers, with duplicates, with older views, with undo
+//! that names dropped indexes; with a crash at each I/O step in turn.
 
 mod rebuild;
 
@@ -88,7 +88,7 @@ fn entries(table: &Table, key: u64, row: &[u8]) -> Vec<Owned> {
 fn put(txn: &Txn, table: &Table, key: u64, old: Option<&Vec<u8>>, row: &[u8]) -> Result<(), Error> {
     let new = entries(table, key, row);
     let new: Vec<_> = new.iter().map(Owned::entry).collect();
-    // Of large rows nearly all is kept apart.
+    // Nearly all bytes of a large row are stored off-page.
     let spans = [Span { at: 10, len: 8900, name: 0 }];
     let row = Row { bytes: row, spans: &spans[..usize::from(row.len() == 9000)] };
     match old {

@@ -3,7 +3,7 @@
 use super::*;
 use terrace_engine::planted;
 
-/// Builds the table anew with these indexes behind its first, each row under the key that `to` makes of its own.
+/// Rebuilds the table with these indexes after its first, each row under the key that `to` makes of its own.
 pub fn rebuild(
     engine: &Arc<Engine>,
     name: &str,

@@ -1,4 +1,5 @@
-//! Rows that are loaded into a table that has rows: what others see, what becomes of them, and crashed at each I/O step in turn.
+//! Rows are loaded into a table that has rows: what other transactions see, what remains after a rollback, and after a crash at each I/O
+//! step in turn.
 
 use super::*;
 
@@ -280,7 +281,7 @@ fn work(run: &mut Run) -> Result<(), Error> {
     txn.commit()?.wait()?;
     run.may.remove(0);
     engine.core().storage.checkpoint()?;
-    // One that goes back when it is there, one that is left in the middle, one that holds, beside rows that come and go.
+    // One load that is rolled back when it is complete, one that is abandoned half-way, one that is committed, beside inserts and deletes.
     let txn = begin(&engine);
     load_beside(&engine, &table, &txn, (0..1500).map(|n| n * 4 + 1), &mut model.clone())?;
     run.sim.sched.run_some(500);

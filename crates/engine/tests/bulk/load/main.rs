@@ -1,5 +1,5 @@
-//! A table is filled in bulk within a transaction: what others see of it and when, what becomes of it when the
-//! transaction goes back, what others do beside it; and crashed at each I/O step in turn.
+//! A table is filled in bulk within a transaction: what others see of it and when, what remains when the transaction
+//! is rolled back, what others do beside it; with a crash at each I/O step in turn.
 
 mod alone;
 mod beside;
@@ -81,7 +81,7 @@ fn insert(txn: &Txn, table: &Table, key: u64, row: &[u8]) -> Result<(), Error> {
     txn.insert(table, &key.to_be_bytes(), with_spans(key, row), &entries(&keys_of(key, row)))
 }
 
-/// Of half of the large rows, nearly all is kept apart.
+/// In half of the large rows, nearly all bytes are stored off-page.
 fn with_spans(key: u64, row: &[u8]) -> Row<'_> {
     const SPANS: [Span; 1] = [Span { at: 10, len: 8000, name: 0 }];
     Row { bytes: row, spans: if key % 200 == 7 && row.len() == 9000 { &SPANS } else { &[] } }
@@ -355,7 +355,7 @@ fn rows_inserted_by_others_during_a_load_stay_and_loaded_rows_go_between_them() 
     let engine = open(&sim, &disk).unwrap();
     for (name, keys) in orders() {
         let table = make(&engine, name).unwrap();
-        // Somebody's row comes when all is sorted; it is committed, or not yet, or goes back.
+        // Another transaction inserts a row when all is sorted; it is committed, or open, or rolled back.
         let txn = begin(&engine);
         let mut load = engine.load_within(&table, &txn, 1).unwrap();
         let mut model = Model::new();
@@ -408,7 +408,7 @@ fn rows_inserted_by_others_during_a_load_stay_and_loaded_rows_go_between_them() 
         }
         check_all(&engine, &table, &Model::new());
     }
-    // Others' rows come beside a published load, which then goes back.
+    // Other transactions insert rows beside a published load, which is then rolled back.
     let txn = begin(&engine);
     fill(&engine, &table, &txn, (0..6000).map(|n| n * 2)).unwrap();
     let (mut mine, other) = (Model::new(), begin(&engine));
@@ -569,7 +569,7 @@ fn work_on_an_empty_table(run: &mut Run) -> Result<(), Error> {
     engine.core().bypass.on.store(run.bypass, Ordering::Relaxed);
     let table = make(&engine, "db/t")?;
     engine.core().storage.checkpoint()?;
-    // One that goes back when it is published, one that is left, one that holds.
+    // One load that is rolled back when it is published, one that is abandoned, one that is committed.
     let txn = begin(&engine);
     fill(&engine, &table, &txn, 0..1500)?;
     run.sim.sched.run_some(500);
