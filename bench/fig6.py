@@ -63,7 +63,7 @@ ON_SERVERS = {
 
 
 def warm(half, tiered, volume, mix, zipf, anew):
-    """What the tiered side's warm-up came to; the others' take as long, if they begin `anew`."""
+    """The tiered side's warm-up; the other sides' warm-ups take as long if they start cold (`anew`)."""
     settle(tiered.server, SETTLE, HISTORY)
     settle(volume.server, SETTLE, HISTORY)
     def part(mix, seconds, least=0):

@@ -1,5 +1,5 @@
 """fig8b: CloudJump III, figure 8b: temporary tables kept out of the durable tiers, or not, under complex queries: transactions a second and bytes to each
-tier as time series, on emulated tiers. What it is about is how high the peaks are, and how much they vary.
+tier as time series, on emulated tiers. The result is how high the peaks are, and how much they vary.
 
 sysbench runs all the time; after a quiet part, analysts ask. QUERIES (list): `tables`: they put large intermediate results into tables, join and group them and drop them. "Excluded": the tables are
 TEMPORARY and the server keeps their pages in memory and on flash. "Not excluded": SWITCH off, if the server has such a switch; else the same queries with tables

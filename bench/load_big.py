@@ -1,6 +1,6 @@
 """sql-load with BIG: as many small rows as BIG says, or as the time allows, into one table with a secondary index, piece by piece: rows a second, bytes
-the server's process has written for each byte loaded, until the last row is there and until it has stopped in peace, size on disk. Each engine has a
-server of its own, so that what it writes is its own.
+the server's process has written for each byte loaded, until the last row is loaded and until a clean shutdown, size on disk. Each engine has a
+server of its own, so that its writes are counted separately.
 
 The first piece goes into an empty table, the others behind it. A row is a number, two small numbers and a short text, about 36 bytes in the file.
 Environment: BIG (rows), PIECE (rows of one LOAD DATA, a twentieth), LIMIT (seconds, all engines together, 3600), MEMORY (bytes), ORDER (ascending or random

@@ -1,4 +1,4 @@
-"""What CloudJump III reports in its text (§5.2 to §5.4), to stand beside our figures. Its machines, data and rates are others': ratios compare, rates don't."""
+"""What CloudJump III reports in its text (§5.2 to §5.4), to be shown beside our figures. The paper's machines, data and rates differ from ours: ratios can be compared, rates can't."""
 
 # Figure 6: its curves have no numbers in the text. What it says of them: by mix, from which Zipf exponent to which, sizes of flash in percent, and
 # whether it is of the rate on the volume, or of one size to another. What it says of reads alone it says of YCSB with 50 GB, and that sysbench is alike.

@@ -1,4 +1,4 @@
-"""What the SQL benchmarks print and write: a row as it is measured, all of it as JSON at the end."""
+"""What the SQL benchmarks print and write: each row when it is measured, and all rows as JSON at the end."""
 
 import json
 import os

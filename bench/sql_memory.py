@@ -1,9 +1,9 @@
 """sql-memory: statements on data in memory, Terrace, InnoDB and MyRocks in the same server, equal durability.
 
 Two ratios a row: throughput, and the CPU seconds that the server's process (user and system) spent for one statement or
-transaction, which says more where the machine is busy. The engines have the same memory, sync at each commit, and take turns in
+transaction, which is the steadier figure on a busy machine. The engines have the same memory, sync at each commit, and take turns in
 many short rounds: a row's ratio is the median of the rounds'. A turn begins when the server has gone quiet, and what it does in the
-background afterwards (purge, write-back) counts as the turn's CPU: it would be charged to the next engine's else.
+background afterwards (purge, write-back) counts as the turn's CPU: otherwise it would be charged to the next engine.
 Environment: MEMORY (bytes, for each engine), RUNS (rounds), TIME (seconds of a sysbench run), ROWS (of each table), THREADS (as
 "1,4,16"), ROUND (rows whose names contain one of these texts, separated by commas; all if it is empty), MYROCKS (a path of ha_rocksdb.so; none if it is empty).
 """

@@ -1,5 +1,5 @@
-"""traces: which pages flash keeps: real traces of other systems through `terrace bench cache`, every policy, no server and no devices: what flash answers of memory's misses,
-and what is written to it, on the mean of the traces.
+"""traces: which pages flash keeps: real traces of other systems through `terrace bench cache`, every policy, no server and no devices: the share of memory's misses that flash
+answers, and the writes to flash, as means over the traces.
 
 The traces are in the jar of Caffeine's simulator, which `make bench` gets from Maven Central. Environment: TRACES (list: names from the table below), SIZES (flash, percent of a trace's
 objects), MEMORY (percent), POLICIES (list, as `terrace bench cache --help` has them), BUDGET (flash writes for a hundred misses, of the second half; 0: without it), TERRACE (the program), JAR.
@@ -77,7 +77,7 @@ def mean(traces, key, what):
 def main():
     out = sys.argv[1]
     directory = place(out, "traces")
-    # Budgets: none, and the one asked for, which who knows the future has no use for.
+    # Budgets: none, and the given one, which the policy that knows the future does not need.
     budgets = {0.0: POLICIES} | ({BUDGET: [policy for policy in POLICIES if policy != "optimal"]} if BUDGET else {})
     figures, about = {budget: {} for budget in budgets}, {}
     try:

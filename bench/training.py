@@ -1,7 +1,7 @@
-"""What the handler's profile is recorded of (`make profile`): statements that users run, so that the compiler knows which way they take.
+"""The workload of which the handler's profile is recorded (`make profile`): statements that users run, so that the compiler knows their hot paths.
 
-Two servers: one has all data in memory, the other has little memory, flash and a store. Single rows are most of it; scans are short and there are
-all kinds of them, since a loop counts more than anything else anyhow. Argument: an empty directory.
+Two servers: one has all data in memory, the other has little memory, flash and a store. Most statements read single rows; scans are short and of
+all kinds, because loops dominate the profile anyhow. Argument: an empty directory.
 """
 
 import concurrent.futures

@@ -1,4 +1,4 @@
-"""Trees are what ordered dictionaries are."""
+"""Trees behave like ordered dictionaries."""
 
 import random
 from collections.abc import Callable, Iterable

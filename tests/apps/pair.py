@@ -1,4 +1,4 @@
-"""An application's life played twice on one server, in two databases: once on InnoDB as it is installed, once after every table went to Terrace."""
+"""An application's use played twice on one server, in two databases: once on InnoDB as it is installed, once after every table was altered to Terrace."""
 
 import re
 import subprocess

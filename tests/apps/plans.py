@@ -1,4 +1,4 @@
-"""The demo's questions of the flights, explained for InnoDB and Terrace on the same data.
+"""EXPLAIN of the demo's queries of flights, for InnoDB and Terrace on the same data.
 
     plans.py --port N
 

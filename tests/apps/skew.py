@@ -2,8 +2,8 @@
 
     skew.py --port N [--rows 200000]
 
-Printed: each plan that has another order of tables, access, key or way of sorting, and estimates far apart. Both engines know their keys from a few pages of
-them, so plans of about the same cost may differ. Exit code 1: more than a sixth do where both samples were just taken.
+Printed: each plan that has another order of tables, access, key or way of sorting, and estimates that differ widely. Both engines sample a few pages of
+each key, so plans of about the same cost may differ. Exit code 1: more than a sixth differ right after both engines took their samples.
 """
 
 import argparse

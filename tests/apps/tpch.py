@@ -37,7 +37,7 @@ ENGINES = ("InnoDB", "Terrace")
 # InnoDB's tables: ANALYZE reads all pages, and nothing else writes statistics.
 EXACT = " STATS_PERSISTENT=1 STATS_AUTO_RECALC=0 STATS_SAMPLE_PAGES=65535"
 # Then it writes that an index has one leaf, and a look-up in the primary key counts for as much as a scan. How many it read stands beside.
-# In force once the tables are opened anew, by a server that has restarted.
+# In force once the tables are opened again, by a restarted server.
 LEAVES = """UPDATE mysql.innodb_index_stats leaves JOIN mysql.innodb_index_stats seen USING (database_name, table_name, index_name)
     SET leaves.stat_value = seen.sample_size
     WHERE database_name = DATABASE() AND leaves.stat_name = 'n_leaf_pages' AND seen.stat_name = 'n_diff_pfx01'"""

@@ -373,7 +373,7 @@ class Grammar(Wider):
         return of("select", f"SELECT {', '.join(c.deterministic for c in columns)}, COUNT(*), {amount} FROM {table.name}{self.hint(table)}", *self.where(table), f" GROUP BY {', '.join(c.name for c in columns)}{having}")
 
     def handler_read(self, table):
-        """HANDLER reads the engine as it is told to, with no plan between."""
+        """HANDLER reads the engine directly, without a plan."""
         rng = self.rng
         if self.handler is None or self.handler not in self.tables:
             if table.temporary or table.versioned == "transaction":  # it shows the numbers of transactions, too
@@ -406,7 +406,7 @@ class Grammar(Wider):
     def grown(self, table):
         """A column that takes all that one of the table's has: a longer text, another collation, more members. None: there is none."""
         rng = self.rng
-        # In place InnoDB puts a unique key that it builds anew behind the others.
+        # In place InnoDB puts a unique key that it rebuilds behind the others.
         unique = {part[0] for key in table.keys if key.kind != "KEY" for part in key.parts}
         keyed = {part[0] for key in table.keys for part in key.parts}
         able = [column for column in table.plain() if column.name not in unique and (column.type.family == "text" or column.type.base in ("ENUM", "SET"))]

@@ -1,4 +1,4 @@
-"""Random tables: columns, keys, and what the statements need to know of them."""
+"""Random tables: columns, keys, and the properties that the statements need."""
 
 from statement import Parts, of
 from values import INTEGERS, Type

@@ -1,4 +1,4 @@
-"""Makes a list of statements that shows a difference as short as it gets by leaving things out."""
+"""Shrinks a list of statements that shows a difference, by leaving statements and parts of them out."""
 
 import time
 

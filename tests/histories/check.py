@@ -1,10 +1,10 @@
 """Checks a history of transactions over lists for what an isolation level forbids.
 
 Each key holds a list to which transactions append values that are never used twice, so the last list of a key tells the order of all
-its versions. The anomalies are Adya's, for items; a key that has no row is an empty list, so what a range read did not find counts too.
+its versions. The anomalies are Adya's, for items; a key that has no row is an empty list, so keys that a range read did not find count too.
 
     G0         writes of two transactions interleave: a cycle of ww
-    G1a        a value of a transaction that was rolled back, or that a crash has undone, was read, or is left
+    G1a        a value of a transaction that was rolled back, or undone by a crash, was read, or is in the last list
     G1b        a version was read that its writer replaced before its commit
     G1c        a cycle of ww and wr
     lost       a committed value is not in the last list

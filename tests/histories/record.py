@@ -1,4 +1,4 @@
-"""Records what sessions see that run random transactions over lists, at one isolation level."""
+"""Records what sessions with random transactions over lists see, at one isolation level."""
 
 import random
 import threading

@@ -1,14 +1,14 @@
-"""What each test that differs says otherwise: kept, so that only that is excused.
+"""The recorded difference of each test that differs, so that only that difference is accepted.
 
-expected/SUITE/TEST.diff has what Terrace says beside InnoDB's words, for all combinations of the test's options, or TEST,COMBINATION.diff
-for one. Lines are those of `diff -U0` without numbers of lines: `-` InnoDB, `+` Terrace, `@` between two places. What is another one at
-each run (directories, ports, days, numbers of connections in errors) is masked. A file begins with lines of `#`:
+expected/SUITE/TEST.diff has the difference of Terrace's output from InnoDB's, for all combinations of the test's options, or
+TEST,COMBINATION.diff for one. Lines are those of `diff -U0` without line numbers: `-` InnoDB, `+` Terrace, `@` between two places. What
+varies from run to run (directories, ports, days, connection numbers in errors) is masked. A file begins with lines of `#`:
 
-  # cut: N lines, SHA-256     the difference is longer than is kept here; the sum is that of all of it
-  # varies                    what differs is not the same at each run: each line must be one of these, its numbers apart
-  # ends: TEXT                the test came to its end here, and not at its last line (`mysqltest` died, or the time was up)
+  # cut: N lines, SHA-256     the difference is longer than is kept here; the hash is that of the whole difference
+  # varies                    the difference varies from run to run: each line must be one of these, except for its numbers
+  # ends: TEXT                the test ended here, and not at its last line (`mysqltest` died, or the time was up)
 
-A test runs past a statement that fails (mtr's second `--force`), so what comes after one that is refused is compared, too.
+A test runs past a statement that fails (mtr's second `--force`), so the output after a refused statement is compared, too.
 """
 
 import datetime

@@ -1,4 +1,4 @@
-"""What came out: each engine's outcome of each test, and the tables of them that the repository keeps.
+"""Each engine's outcome of each test, and the tables of outcomes that the repository keeps.
 
   OUT/results/SUITE.json   what mtr said of each test, kept from run to run
   results.tsv              both outcomes of each test that ran, and why they differ

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """The server's own test suites (mtr), with InnoDB and with Terrace, and a table of what differs.
 
-Nothing of the server's suites stands in this repository. They come unpacked from its packages; each engine has a private copy:
+This repository has no copy of the server's suites. They are unpacked from its packages; each engine has a private copy:
 
-  InnoDB   as shipped; where the shipped result has drifted from what InnoDB does, it is recorded anew (mtr's `--record`)
+  InnoDB   as shipped; where the shipped result no longer matches InnoDB's output, it is recorded again (mtr's `--record`)
   Terrace  the copy of InnoDB, rewritten: what names InnoDB as an engine, in tests and in results, names Terrace
 
 So a test passes with Terrace if its output is InnoDB's except for the name. Differences that are accepted are listed with their reasons in
@@ -104,7 +104,7 @@ def rewritten(text, name):
     """The text of a test's file with Terrace where InnoDB was."""
     if name.endswith((".opt", ".cnf")) or name.endswith("combinations"):
         text = re.sub(r"(?<==)\s*innodb\b", "Terrace", text, flags=re.IGNORECASE)
-        # How long a test lets a row lock be waited for: both engines are told.
+        # A test's timeout of row lock waits is set for both engines.
         between = " --" if name.endswith(".opt") else "\n"
         return LOCK_WAIT.sub(lambda found: f"{found.group(0)}{between}loose-terrace-lock-wait-timeout-ms={found.group(1)}000", text)
     if name.endswith((".test", ".inc")) and TRX.search(text):
@@ -246,7 +246,7 @@ class Tree:
         command += ["--record"] if record else []
         command += more
         command += [] if traits.get("rpl", True) else ["--skip-rpl"]
-        # What is disabled because the shipped results have drifted runs, too, where they are recorded anew.
+        # Tests disabled because the shipped results have drifted run, too, where results are recorded again.
         command += ["--enable-disabled"] if traits.get("record") else []
         environment = dict(os.environ)
         if traits.get("engine_by_environment"):

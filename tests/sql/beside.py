@@ -1,4 +1,4 @@
-"""Sessions step by step on InnoDB and on the engine, many at once: those who wait cost time, not work."""
+"""Scenarios of sessions step by step on InnoDB and on the engine, many at once: waiting sessions cost time, not work."""
 
 import random
 from concurrent.futures import ThreadPoolExecutor
@@ -21,8 +21,8 @@ def played(server, engine, steps, patience):
 
 
 def differences(server, engine, scenarios):
-    """Of scenarios by name (see `test_parity_sessions`) those that go otherwise than on InnoDB: name to the steps and both answers.
-    And what InnoDB answered to all, by name."""
+    """The scenarios (by name, see `test_parity_sessions`) that differ from InnoDB: name to the steps and both answers.
+    And InnoDB's answers to all, by name."""
     theirs, wrong = {}, {}
     # On a busy machine an answer may come late, and look like a wait: a difference that is one stays with more patience.
     for patience in (1, 4, 16):

@@ -135,8 +135,8 @@ def wait_until(what, seconds=300):
 
 
 def quick_once(play, bound, tries=8):
-    """What takes less than `bound` seconds does so at one of some tries, however busy the machine; what waits for something
-    never does. `play` returns the seconds that it took."""
+    """An action faster than `bound` seconds is so in one of several tries, however busy the machine; an action that waits for
+    something never is. `play` returns the seconds that it took."""
     took = []
     while len(took) < tries:
         took.append(play())
@@ -178,7 +178,7 @@ def server():
 
 @pytest.fixture
 def own_server():
-    """For tests that kill it."""
+    """A server for tests that kill it."""
     one = private(["--terrace-memory=16777216"])
     yield one
     end(one)

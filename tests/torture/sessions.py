@@ -1,4 +1,4 @@
-"""The sessions of the mixed run: each does one kind of thing again and again, and knows what must hold."""
+"""The sessions of the mixed run: each does one kind of work again and again, and checks its own invariant."""
 
 import hashlib
 import random

@@ -2,8 +2,8 @@
 
     suite.py PORT SOURCE OUT [APP...]
 
-SOURCE is the unpacked source of Django, OUT a directory for the outcomes. What passes with InnoDB passes with Terrace, or stands
-with its reason in differences.txt; what stands there and passes is an error, too."""
+SOURCE is the unpacked source of Django, OUT a directory for the outcomes. A test that passes with InnoDB passes with Terrace, or is
+listed with its reason in differences.txt; a listed test that passes is an error, too."""
 
 import json
 import os

@@ -1,5 +1,5 @@
-"""MediaWiki on InnoDB and on Terrace: installed, its tables moved, then pages imported, edited, renamed, deleted, found, and all that its
-maintenance rebuilds.
+"""MediaWiki on InnoDB and on Terrace: installed, its tables moved, then pages imported, edited, renamed, deleted and searched, and its
+maintenance scripts run.
 
     wiki.py PORT SOURCE OUT
 

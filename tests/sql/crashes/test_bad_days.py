@@ -1,5 +1,5 @@
-"""Bad days of statements and sessions: KILL, dropped connections, refused keys and rows. Each is played on an InnoDB twin
-too, and what a client sees must be the same: codes, rows, who may go on."""
+"""Failures of statements and sessions: KILL, dropped connections, refused keys and rows. Each is played on an InnoDB twin
+too, and a client must see the same: codes, rows, which session may go on."""
 
 import socket
 import struct
@@ -17,7 +17,7 @@ GONE = (1927, 2006, 2013)  # a killed connection: the server's word for it, or t
 
 
 class Other(threading.Thread):
-    """A statement in a session of its own, and what came of it: rows, or an error code."""
+    """A statement in a session of its own, and its outcome: rows, or an error code."""
 
     def __init__(self, connection, sql):
         super().__init__(daemon=True)
@@ -99,7 +99,7 @@ def whole(run, connection, table):
 
 
 def free_at_once(run, connection, table):
-    """Every row can be changed: a lock that is left ends in 1205 after the sessions' ten seconds."""
+    """Every row can be changed: a leaked lock would cause 1205 after the sessions' ten seconds."""
     run(connection, f"UPDATE {table} SET v = v + 1")
     run(connection, f"UPDATE {table} SET v = v - 1")
     return True
@@ -323,7 +323,7 @@ def test_an_entry_of_two_texts_at_their_longest_is_stored(db, engine):
 
 
 def test_lock_timeouts_and_deadlocks_roll_back_as_much_as_innodbs(twins, session, run):
-    """1205 takes the statement back, 1213 the transaction: what is in the table afterwards shows it."""
+    """1205 rolls the statement back, 1213 the transaction: the rows of the table show it."""
 
     def play(table):
         a, b, control = session(), session(), session()

@@ -32,7 +32,7 @@ class Flash(Instance):
             self.model.put(connection, run, first, first + 999, 100)
 
     def on(self, flash):
-        """Starts it anew with this flash directory."""
+        """Restarts the server with this flash directory."""
         self.server.stop()
         self.server.options = self.options + [f"--terrace-flash-path={flash}", "--terrace-flash=67108864"]
         self.server.start()

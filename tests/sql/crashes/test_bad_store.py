@@ -227,7 +227,7 @@ def test_missing_and_wrong_keys_are_refused_with_an_error_that_does_not_show_the
 
 
 def test_tables_are_dropped_and_renamed_over_a_dead_store_and_leave_no_objects(directory, tmp_path, run):
-    """Each was asked for its header first, which may be far: DROP failed, of a partitioned table when its list was gone."""
+    """DROP read each table's header first, which may be only in the store: it failed, for a partitioned table when its list was already removed."""
     server = server_on(directory, tmp_path, "--terrace-without=clean-copies")
     partitioned = """(id INT PRIMARY KEY, v INT, pad VARCHAR(1000), KEY (v)) ENGINE=Terrace PARTITION BY RANGE (id)
         (PARTITION low VALUES LESS THAN (100), PARTITION middle VALUES LESS THAN (200), PARTITION high VALUES LESS THAN MAXVALUE)"""

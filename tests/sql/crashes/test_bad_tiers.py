@@ -1,5 +1,5 @@
-"""Bad days of the tiers below SQL: flipped bits, garbage, files of other instances, full and failing devices. What was
-acknowledged is there, or what is missing is named; a wrong row is never served.
+"""Damage to the tiers below SQL: flipped bits, garbage, files of other instances, full and failing devices. Acknowledged
+rows are found, or the damage is named; a wrong row is never served.
 
 TERRACE_FLIPS: random flips in the whole volume (default 2; each is a start of the server).
 """
@@ -261,7 +261,7 @@ def test_a_file_of_another_instance_is_refused(stopped, instances, run):
 
 
 def damage(path, rng):
-    """Hurts the file in one of several ways; says how."""
+    """Damages the file in one of several ways; returns how."""
     size = os.path.getsize(path)
     data = open(path, "rb").read()
     used = [at for at in range(0, size, 512) if any(data[at : at + 512])]

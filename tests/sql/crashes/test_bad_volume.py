@@ -1,4 +1,4 @@
-"""A full volume: the disk-full error for what grows, everything else goes on, and nothing acknowledged is lost."""
+"""A full volume: statements that need space fail with the disk-full error, all others work, and nothing acknowledged is lost."""
 
 import subprocess
 import time

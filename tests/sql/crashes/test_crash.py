@@ -1,4 +1,4 @@
-"""kill -9 under load: what was acknowledged is there, sums hold, the structures are sound; and the binary log holds the
+"""kill -9 under load: acknowledged commits survive, sums hold, the structures are sound; and the binary log holds the
 same transactions as the engine. On a server of its own, and over flash and an object store, where most pages are only in objects.
 
 TERRACE_KILLS: kills (default 5).
@@ -150,7 +150,7 @@ def test_the_binary_log_forgets_no_more_than_the_engine_keeps(engine, run, tmp_p
 
 
 def test_transactions_over_both_engines_are_whole_after_kill_9_with_a_binary_log(engine, run, tmp_path):
-    """Without one the server's own log of them (tc.log) should decide, and does not: 10.11.18 rolls back all that it finds prepared
+    """Without a binary log the server's own log of transactions (tc.log) should decide, but does not: 10.11.18 rolls back all prepared transactions
     (`sql/handler.cc`, `xarecover_handlerton`), whatever the engines are; InnoDB with MyRocks loses the same."""
     if engine != "Terrace":
         pytest.skip("needs another engine beside InnoDB")
@@ -221,7 +221,7 @@ def test_the_comparison_with_the_binary_log_notices_an_extra_and_a_lost_transact
         server.kill9()
         server.start()
         assert differences() == ({(3, "extra")}, set())
-        # In the log, not in the engine, which goes back to before it.
+        # In the log, but not in the engine, which is restored to its earlier state.
         server.stop()
         shutil.copytree(volume, f"{volume}.before")
         server.start()

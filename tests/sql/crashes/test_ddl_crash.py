@@ -1,5 +1,5 @@
-"""A crash at each step of a change of definitions: the server is killed before its n-th request to the file system. After the
-restart each table is as before or as after, rows and all; server and engine name the same tables; nothing is left over.
+"""A crash at each step of a DDL statement: the server is killed before its n-th request to the file system. After the
+restart each table, with its rows, has the old or the new state; server and engine name the same tables; nothing is left over.
 
 TERRACE_DDL_KILLS: kills for each statement, spread over its steps (default 1; 0: at every step).
 """
@@ -329,7 +329,7 @@ def test_a_rename_of_tables_whose_last_definition_is_lost_is_done_whole_or_not_a
 
 @pytest.mark.parametrize("name", ["convert-partition", "convert-table"])
 def test_a_crash_just_before_alter_renames_the_old_definition_away_keeps_it(stepped, engine, name):
-    """The server notes that it is to be put back, and then renames it; its recovery removes what stands in the place first. The list likewise."""
+    """The server logs that the definition is to be restored, and then renames it; its recovery first removes the file of the original name. The partition list likewise."""
     if engine == "InnoDB":
         pytest.skip("the server's recovery loses the table, whatever the engine")
     server, steps = stepped
@@ -350,7 +350,7 @@ def test_a_crash_just_before_alter_renames_the_old_definition_away_keeps_it(step
 
 @pytest.mark.parametrize("lost", [("frm", "par"), ("par",)], ids=["both", "list"])
 def test_partitions_are_added_though_the_directory_lost_the_definition_that_the_ddl_log_names(stepped, engine, lost):
-    """As for renames, above: the note that the new definition and list stand in their place is durable, and their renames are not."""
+    """As for renames, above: the log entry that the new definition and list have their final names is durable, and their renames are not."""
     if engine == "InnoDB":
         pytest.skip("the server's recovery loses the table, whatever the engine")
     server, steps = stepped
@@ -397,8 +397,8 @@ def test_partitions_are_added_though_the_directory_lost_the_definition_that_the_
 
 
 def test_the_old_table_of_an_alter_does_not_take_a_partition_list_of_another_table(stepped, engine):
-    """An ALTER by copy is dropping what it put aside, whose list is gone; another session's ALTER in place has just made the list of its
-    table, without a definition, and some partitions of the two tables have the same names."""
+    """An ALTER by copy drops its old table, whose partition list is already removed; another session's ALTER in place has just written the list of
+    its table, without a definition, and some partitions of the two tables have the same names."""
     if engine == "InnoDB":
         pytest.skip("it keeps no names apart from the server's")
     server, steps = stepped
@@ -421,7 +421,7 @@ def test_the_old_table_of_an_alter_does_not_take_a_partition_list_of_another_tab
 
 
 def test_definitions_orphaned_by_alter_are_removed_and_no_others(own_server, engine):
-    """ALTER by copy drops the table that it put aside, and the removal of its definition is lost with the power."""
+    """ALTER by copy drops its old table, and power loss undoes the removal of its definition."""
     if engine == "InnoDB":
         pytest.skip("it keeps no definition apart from the server's")
     connection = own_server.connect()

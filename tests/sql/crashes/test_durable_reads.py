@@ -1,5 +1,5 @@
-"""With terrace_flush_log_at_trx_commit=1 nothing that a client was told depends on a commit that a crash can undo: kill -9 under load, on a log
-whose sync takes long, so that commits wait in memory most of the time. What each way of reading told is there after the restart.
+"""With terrace_flush_log_at_trx_commit=1 no answer to a client depends on a commit that a crash can undo: kill -9 under load, on a log whose
+sync is slow, so that commits wait in memory most of the time. The rows that each kind of read returned are found after the restart.
 
 TERRACE_READ_KILLS: kills (default 4).
 """
@@ -130,7 +130,7 @@ class Load:
             connection.commit()
 
     def own_change(self, way):
-        """What a transaction reads of its own changes holds what it has changed."""
+        """A transaction's reads see its own changes."""
         connection = self.connect("REPEATABLE READ")
         while not self.stop.is_set():
             number = self.recent()
@@ -458,7 +458,7 @@ def test_a_replicas_views_see_a_transaction_once_its_own_log_is_durable(engine, 
 
 
 def test_setting_flush_log_back_to_1_returns_once_all_visible_commits_are_durable(engine, run, gated):
-    """So that nothing that is told from then on depends on a commit that a crash can undo."""
+    """From then on no answer depends on a commit that a crash can undo."""
     server = private(["--terrace-memory=16777216", "--terrace-flush-log-at-trx-commit=2"])
     try:
         connection = server.connect()

@@ -1,6 +1,6 @@
 """Power loss on a real file system: the volume's file system is cut off under load by its shutdown ioctl, mounted again
-and recovered. What was acknowledged is there, and the binary log, on the same volume, holds the same transactions. So are the
-objects of a store that is a directory of that file system. The controls, with durability or the store's syncs off, must lose something.
+and recovered. Acknowledged commits are found, and the binary log, on the same volume, holds the same transactions. So are the
+objects of a store in a directory of that file system. The controls, with durability or the store's syncs off, must lose something.
 
 TERRACE_POWER_CYCLES: cycles for each file system (default 1).
 """
@@ -200,7 +200,7 @@ def test_without_durability_the_simulated_power_loss_loses_commits(volume, tmp_p
 
 
 def test_power_loss_loses_written_commits_except_those_that_a_later_sync_covers(volume, tmp_path, run):
-    """Transactions stay whole, what is lost is the end of each writer's, and FLUSH LOGS, or a commit that waits, makes all before it durable."""
+    """Transactions stay whole, only the last ones of each writer are lost, and FLUSH LOGS, or a commit that waits, makes all earlier ones durable."""
     server = start(volume, tmp_path, "--terrace-flush-log-at-trx-commit=2")
     try:
         prepare(server, run)
@@ -262,7 +262,7 @@ def change_cold(run):
 
 
 def cold_is_whole(server, run):
-    """What there is of the cold table, and what CHECK TABLE says."""
+    """The rows of the cold table, and the result of CHECK TABLE."""
     connection = server.connect(database="d")
     try:
         found = run(connection, "SELECT COUNT(*), SUM(v), MIN(LENGTH(pad)) FROM cold")

@@ -1,7 +1,7 @@
-"""Loss of power under changes of definitions: a file system is cut off in the middle of one, mounted again and recovered. What was
-answered is there; the one that was not is done or not; server and engine name the same tables, and nothing is left over. Either
-the engine's volume alone is lost, while the server, whose data directory stands elsewhere, goes on for a moment; or both stand on
-it, as when the power goes.
+"""Power loss during DDL: a file system is shut down in the middle of a statement, mounted again and recovered. Answered statements
+are done; the unanswered one is done whole or not at all; server and engine name the same tables, and nothing is left over. Either
+only the engine's volume is lost, while the server, whose data directory is elsewhere, goes on for a moment; or both are on it, as
+when power is lost.
 
 TERRACE_POWER_CYCLES: cycles (default 1). TERRACE_DDL_CUTS: cuts of each change of partitions, spread over its steps (default: one of some of
 them).
@@ -232,9 +232,9 @@ def test_power_loss_at_any_step_of_a_partition_change_leaves_the_old_or_the_new(
     ],
 )
 def test_power_loss_between_the_ddl_log_and_its_files_is_recovered(cut, name, forced):
-    """The server syncs neither the list that it makes for an ALTER in place, nor, in DROP, the words of its log that lead to the table.
-    At the end of an ALTER by copy, or of a DROP, its log may say that all is done, and the old definition be there again. In a RENAME of
-    several tables it has the next rename while the definition of the one before is lost; in CONVERT, that a definition is put aside which is not."""
+    """The server syncs neither the partition list that it makes for an ALTER in place, nor, in DROP, the entries of its log that name the table.
+    At the end of an ALTER by copy, or of a DROP, its log may say that all is done while the old definition exists again. In a RENAME of several
+    tables the log has the next rename while the definition of the one before is lost; in CONVERT, it has a renamed definition that was not renamed."""
     count, before, after = cut.play(name, "ddl_recovery")
     steps = range(1, count + 1)
     for left in steps if CUTS else sorted(random.sample(steps, min(count, 3))):
@@ -298,7 +298,7 @@ def test_an_old_table_whose_name_is_taken_is_reported_with_the_statement_that_re
     ],
 )
 def test_a_partition_list_of_another_definition_is_an_error_and_no_crash(own_server, engine, table, change):
-    """The server compares them nowhere: with too few in the list it ends in information_schema.PARTITIONS, with others rows are missed."""
+    """The server never compares the list with the definition: with too few partitions it crashes in information_schema.PARTITIONS, with others rows are missed."""
     if engine == "InnoDB":
         pytest.skip("it ends the server, whatever the engine")
     connection = own_server.connect()
@@ -346,7 +346,7 @@ def test_a_partition_list_of_another_definition_is_an_error_and_no_crash(own_ser
 
 @pytest.mark.parametrize("lost", [("frm", "par"), ("par",)], ids=["both", "list"])
 def test_partitions_are_added_to_a_table_whose_file_names_are_encoded(own_server, engine, lost):
-    """The files that are to take the old ones' place are named with the name as the user wrote it."""
+    """The server names the new files with the table's name as the user wrote it, not with its encoded file name."""
     if engine == "InnoDB":
         pytest.skip("the server's recovery loses the table, whatever the engine")
     connection = own_server.connect()

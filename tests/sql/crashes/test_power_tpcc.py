@@ -1,5 +1,5 @@
-"""Loss of power under TPC-C: go-tpc runs, the volume's file system is cut off under it, mounted again and recovered. Then go-tpc's
-consistency check finds nothing wrong, CHECK TABLE and `terrace check` neither, and what a session beside it was answered is there.
+"""Power loss during TPC-C: go-tpc runs, the volume's file system is shut down under it, mounted again and recovered. Then go-tpc's
+consistency check, CHECK TABLE and `terrace check` find no fault, and the answered commits of another session are found.
 
 TERRACE_POWER_TPCC: cycles for each file system (none without it: loading takes a minute). WAREHOUSES: how many (1).
 """

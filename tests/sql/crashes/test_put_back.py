@@ -261,7 +261,7 @@ def test_the_first_query_does_not_wait_for_a_large_flash(server, tmp_path, run, 
     server.stop()
     flash, size = tmp_path / "flash", 64 << 30
     os.truncate(flash / "bpe", size)
-    # What stands there besides is read, and worth nothing.
+    # Other bytes there are read and rejected.
     os.truncate(flash / "bpe.index", 4096 * (2 + size // 16384 // 1022))
     without = ["--terrace-memory=268435456"]
     large = [*without, f"--terrace-flash-path={flash}", f"--terrace-flash={size}"]

@@ -1,4 +1,4 @@
-"""The tests' own end: what a failed test leaves open does not hold up the others. And the script that starts and ends servers."""
+"""The tests' own teardown: connections and locks that a failed test leaves open do not block the others. And the script that starts and stops servers."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""ALTER TABLE without a copy: what is done in place, beside whom, and what a failure or a crash leaves."""
+"""ALTER TABLE without a copy: which changes are done in place, beside which other sessions, and the state after a failure or a crash."""
 
 import threading
 import time
@@ -183,7 +183,7 @@ def test_a_lowered_counter_survives_a_crash(own_server, engine):
 
 @pytest.mark.parametrize("left", ["restart", "disconnect"])
 def test_a_counter_stays_above_what_a_prepared_transaction_may_bring(own_server, engine, left):
-    """Its connection has gone: ALTER meets rows that may come, and others that may come back."""
+    """The prepared transaction's connection is gone: ALTER meets rows that may be committed, and deleted rows that may be restored."""
     if engine == "InnoDB":
         pytest.skip("ALTER waits for the transaction")
     db = own_server.connect()
@@ -495,7 +495,7 @@ def test_temporary_tables_are_altered_too(db, engine):
 
 
 def test_an_alter_cut_by_a_killed_server_leaves_the_old_or_the_new_table(own_server, engine):
-    """The server is killed amid ALTERs that follow each other, with writers beside."""
+    """The server is killed during a series of ALTERs, beside writers."""
     connection = own_server.connect()
     run(connection, "CREATE DATABASE d")
     connection.select_db("d")

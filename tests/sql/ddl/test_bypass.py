@@ -1,4 +1,4 @@
-"""Large values go straight to the volume, past the log: whole after a crash or not there at all, and their room comes back."""
+"""Large values are written to the volume directly, bypassing the log: after a crash they are whole or absent, and their space is freed."""
 
 import hashlib
 import threading
@@ -71,7 +71,7 @@ def test_a_megabyte_value_logs_a_hundredth_of_itself_unless_the_bypass_is_off(ow
 def test_statements_savepoints_and_transactions_are_rolled_back_and_their_space_is_reused(own_server, connection, run):
     run(connection, "CREATE TABLE t (id INT PRIMARY KEY, u INT UNIQUE, b LONGBLOB) ENGINE=Terrace")
     run(connection, "INSERT INTO t VALUES (1, 1, %s)", (value(1),))
-    with pytest.raises(pymysql.err.IntegrityError):  # the second row's; the first one goes back with it
+    with pytest.raises(pymysql.err.IntegrityError):  # the second row's; the first one is rolled back with it
         run(connection, "INSERT INTO t VALUES (2, 2, %s), (3, 1, %s)", (value(2), value(3)))
     run(connection, "BEGIN")
     run(connection, "INSERT INTO t VALUES (4, 4, %s)", (value(4),))

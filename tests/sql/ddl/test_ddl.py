@@ -104,7 +104,7 @@ def test_more_tables_than_memory_could_keep_open(engine, run):
 
 
 def test_a_table_that_is_dropped_waits_for_the_log_once(own_server, run, engine):
-    """It is hidden before the server goes on, and gone at the end of the statement: only the first must be durable."""
+    """The table is hidden before the server goes on, and removed at the end of the statement: only the first step must be durable."""
     if engine == "InnoDB":
         pytest.skip("Terrace's own counter")
     connection = own_server.connect()
@@ -417,7 +417,7 @@ def test_analyze_corrects_a_row_count_that_a_crash_lost(own_server, run):
 
 
 def test_a_table_replaces_one_whose_list_of_partitions_a_failed_drop_removed(own_server, run, engine):
-    """A drop that fails removes the list before: the server then drops the definition alone, and the partitions are in the way of a table of that name."""
+    """A drop that fails has already removed the partition list: the server then drops only the definition, and the partitions block a new table of that name."""
     if engine == "InnoDB":
         pytest.skip("Terrace's own")
     connection = own_server.connect()

@@ -1,4 +1,4 @@
-"""Tables that are filled in bulk, empty ones and such as have rows: as if row by row, for the session, for others, for the binary log and after a crash."""
+"""Bulk loads into empty tables and into tables with rows: for the session, for others, in the binary log and after a crash the result is that of row by row."""
 
 import contextlib
 import json
@@ -249,7 +249,7 @@ def test_the_binary_log_has_the_rows(shared_directory):
 
 
 def killed_in(server, db, seconds, sql):
-    """Kills the server so long after the statement began, and starts it again: a connection to it."""
+    """Kills the server a given time after the statement began, and starts it again; returns a connection to it."""
     def statement():
         try:
             run(db, sql)
@@ -512,7 +512,7 @@ def test_load_data_into_a_table_with_rows_and_partitions(db, engine, shared_dire
 
 
 def test_the_row_that_refused_a_load_stays_locked_for_a_serializable_transaction(db, engine, twin, others):
-    """It has read that the row is there."""
+    """The transaction has read the existing row."""
     other = others()
     run(other, "SET SESSION innodb_lock_wait_timeout = 1, terrace_lock_wait_timeout_ms = 100")
     for table in ("t", "i"):
@@ -575,7 +575,7 @@ def test_any_table_takes_many_rows_beside_others(db, engine, kind, temporary):
         run(db, "BEGIN")
         before = sorted_first(db)
         run(db, piece(5000, " + 20000"))
-        # What temporary tables sort is counted apart.
+        # Sorts of temporary tables have a counter of their own.
         assert temporary or (sorted_first(db) > before) == (table == "t" and kind != "long unique")
         run(db, "SAVEPOINT one")
         run(db, piece(4000, " + 40000"))
@@ -651,7 +651,7 @@ def test_a_table_is_checked_and_read_while_rows_are_loaded_beside_others(db, eng
 
 
 def test_a_function_that_reads_the_table_sees_the_rows_loaded_before(db, engine, source):
-    """Whatever of them is sorted comes at once then."""
+    """A function that reads the table makes the sorted rows be inserted at once."""
     made(db, engine)
     run(db, "CREATE TABLE i LIKE t")
     run(db, "ALTER TABLE i ENGINE=InnoDB")

@@ -1,4 +1,4 @@
-"""Changes of partitioning build the new partitions, or the table, in bulk: as if row by row, in errors, for older views and after a crash."""
+"""Changes of partitioning build the new partitions, or the table, in bulk: errors, older views and crashes behave as with row by row."""
 
 import os
 import threading
@@ -63,7 +63,7 @@ def sums(db, table="t", columns="id, g, k, c, j, v, w"):
 
 
 def spaces(db):
-    """What the engine has of this database."""
+    """The engine's tables of this database."""
     return sorted(run(db, "SELECT TABLE_NAME, PARTITION_NAME, SUBPARTITION_NAME, INDEX_NAME FROM information_schema.TERRACE_SPACES WHERE TABLE_SCHEMA = DATABASE()"), key=repr)
 
 
@@ -142,7 +142,7 @@ def test_a_duplicate_in_a_partition_change_is_reported_and_leaves_all_unchanged(
 
 
 def test_a_duplicates_text_is_reported_though_its_row_is_in_a_new_partition(db, engine, server, row_by_row):
-    """The key's text is a BLOB's, and the partition is closed by then."""
+    """The key's text is in a BLOB, and the partition is already closed when the error is reported."""
     told_of = []
     for of in (engine, "InnoDB"):
         define = misplaced(db, server, of, "(id INT, b TEXT, KEY id (id), UNIQUE b (id, b(100)))")

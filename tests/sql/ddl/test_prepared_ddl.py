@@ -1,6 +1,6 @@
-"""Changes of definitions beside a prepared transaction that no connection holds any more: after a restart, or when its connection has
-gone. What would drop, empty or replace a table that it has changed waits as for a row lock and ends with 1205; when it is decided,
-they go on. Engine InnoDB proves the expectations.
+"""DDL beside a prepared transaction that no connection owns any more: after a restart, or when its connection is gone. A statement that
+would drop, truncate or replace a table that the transaction has changed waits as for a row lock and fails with 1205; when the
+transaction is decided, the statement goes on. A run with InnoDB confirms the expectations.
 """
 
 import threading

@@ -1,4 +1,4 @@
-"""ALTER TABLE that builds all of a table anew (OPTIMIZE, FORCE, another PRIMARY KEY, NOT NULL), beside who reads and writes it."""
+"""ALTER TABLE that rebuilds a whole table (OPTIMIZE, FORCE, another PRIMARY KEY, NOT NULL), beside readers and writers."""
 
 import random
 import threading
@@ -368,7 +368,7 @@ def test_nulls_written_during_a_rebuild_to_not_null_become_zeros(db, server, eng
 
 
 def test_a_row_written_during_a_rebuild_that_the_new_key_rejects_ends_it(db, server, engine):
-    """A row that the new key, or column, does not take, is put there while the rows are read."""
+    """While the rebuild reads the rows, a session inserts one that the new key or column rejects."""
     filled(db, engine, 20000)
     for change, row, codes in (("MODIFY n INT NOT NULL", "(50000, 1, 'late', NULL)", (1265, 1048)), ("DROP PRIMARY KEY, ADD PRIMARY KEY (n)", "(50000, 1, 'late', 77)", (1062,)),
                                ("DROP PRIMARY KEY, ADD PRIMARY KEY (a, n, id), ADD UNIQUE un (n)", "(50000, 1, 'late', 77)", (1062,))):
@@ -390,7 +390,7 @@ def test_a_row_written_during_a_rebuild_that_the_new_key_rejects_ends_it(db, ser
         failure = None
         try:
             run(db, f"INSERT INTO t (id, a, b, n) VALUES {row}")
-        except pymysql.err.Error as error:      # InnoDB's DML is told, if the column is the new table's already
+        except pymysql.err.Error as error:      # InnoDB's DML fails if the new table already has the column
             failure = error.args[0]
         thread.join()
         assert ended[0] in codes or failure in codes or failure == 1048 or ended == [0], (change, ended, failure)
@@ -548,7 +548,7 @@ def test_a_partitioned_table_changes_its_primary_key_in_place(db, engine, by):
             # A key of the same columns as the one that counts as primary without it.
             assert PLACED[by] or change == "ADD PRIMARY KEY (a, b)"
         except pymysql.err.Error as error:
-            # The server itself builds partitions anew where it is not sure.
+            # The server itself rebuilds partitions where it is not sure.
             assert error.args[0] in (1845, 1846)
             assert engine == "InnoDB" or not PLACED[by] or "DROP" in change, (by, change)
             run(db, f"ALTER TABLE t {change}")

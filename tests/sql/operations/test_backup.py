@@ -1,5 +1,5 @@
-"""Copies of a running server's files. mariabackup would leave Terrace's rows out and say that all is well: it is refused, and says why. A
-snapshot of the file system that has both the data directory and the volume is a copy.
+"""Copies of a running server's files. mariabackup would leave Terrace's rows out and still report success, so it is refused with the reason. A
+snapshot of the file system that has both the data directory and the volume is a valid copy.
 """
 
 import os

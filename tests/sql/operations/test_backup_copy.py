@@ -1,4 +1,4 @@
-"""terrace_backup_stage=copy: the engine copies its volume beside mariabackup, of the moment of its copy of InnoDB and of the binary log's position."""
+"""terrace_backup_stage=copy: the engine copies its volume beside mariabackup, consistent with its copy of InnoDB and with the binary log's position."""
 
 import os
 import random
@@ -181,7 +181,7 @@ def test_a_copy_that_has_no_place_or_fails_ends_the_stage_in_an_error(server, tm
     run(connection, f"SET GLOBAL terrace_backup_copy_dir = '{tmp_path}/full'")
     ok, said = copied(mariabackup, server, tmp_path / "in-full")
     assert not ok and "not empty" in said and "notes" in os.listdir(tmp_path / "full"), said
-    # Nothing is held, and what goes wrong on the way is told at the end.
+    # Nothing is held, and an error on the way is reported at the end.
     connection = server.connect()
     run(connection, f"SET GLOBAL terrace_backup_copy_dir = '{tmp_path}/copy'")
     stages(connection, "START")

@@ -1,4 +1,4 @@
-"""Logical backups: mariadb-dump out and in, at one moment beside writers; FLUSH TABLES WITH READ LOCK."""
+"""Logical backups: mariadb-dump out and in, consistent beside writers; FLUSH TABLES WITH READ LOCK."""
 
 import subprocess
 import threading

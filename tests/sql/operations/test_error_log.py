@@ -1,5 +1,5 @@
-"""What the error log says of the engine's states: one in which a person must act is an [ERROR], one in which the engine does with less is a [Warning],
-each written once however long it lasts and whatever fails meanwhile; the end of either is a [Note]. The table is in docs/observability.md."""
+"""What the error log says of the engine's states: a state that needs a person is an [ERROR], a degraded one is a [Warning], each written once however
+long it lasts and whatever fails meanwhile; the end of either is a [Note]. The table is in docs/observability.md."""
 
 import errno
 import os
@@ -29,7 +29,7 @@ def said(server, state):
 
 
 def stays(server, state, levels):
-    """The state comes to be told of with these levels, and is told of no more while the watcher looks again."""
+    """The state is reported with these levels, and not again while the watcher keeps checking."""
     wait_until(lambda: len(said(server, state)[0]) >= len(levels), 120)
     time.sleep(LOOKS)
     assert said(server, state)[0] == levels, said(server, state)[1]
@@ -197,7 +197,7 @@ def test_metrics_that_cannot_be_listened_for_are_one_warning(tmp_path, run, engi
 
 
 def ended(server, state, level):
-    """The state was told of with this level, has ended, and that is told too: once each."""
+    """The state was reported with this level, has ended, and its end is reported too: once each."""
     assert stays(server, state, [level, "Note"])[1].rstrip().endswith("works again")
 
 

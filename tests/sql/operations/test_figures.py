@@ -1,4 +1,4 @@
-"""The benchmarks of the figures run to their end: one of them, with little data and for a second, as JSON, as lines and, where what draws is installed, as PNG."""
+"""The benchmarks of the paper's figures work: one of them runs with little data for a second, and writes JSON, text and, if the plotting library is installed, PNG."""
 
 import importlib.util
 import json

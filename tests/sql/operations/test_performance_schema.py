@@ -1,4 +1,4 @@
-"""The engine in performance_schema: threads, files, waits, memory and stages of builds, each where people look for it; progress of
+"""The engine in performance_schema: threads, files, waits, memory and stages of builds, each in its usual table; progress of
 builds in PROCESSLIST; TERRACE_METRICS."""
 
 import os

@@ -1,4 +1,4 @@
-"""Terrace as source and replica: what the one committed the other has, by rows and by statements, with several appliers.
+"""Terrace as source and replica: the replica has what the source committed, by rows and by statements, with several appliers.
 
 TERRACE_REPLICATION=ROW,MIXED,STATEMENT names the formats of the binary log; ROW alone without it."""
 
@@ -118,7 +118,7 @@ def test_a_replica_has_what_the_source_committed(engine, form):
 
 
 def test_a_replica_rolls_back_a_later_transaction_that_blocks_an_earlier_one(engine):
-    """The two of one row, held apart on the replica until both are at it: the retry is seen in the server's count of them."""
+    """Two transactions change one row; the replica is made to apply both at once: the server's counter of retries shows the retry."""
     source, replica, one, other = pair(engine, "ROW", ["--slave-parallel-threads=8", "--slave-parallel-mode=aggressive",
                                                        "--terrace-lock-wait-timeout-ms=600000", "--innodb-lock-wait-timeout=600"])
     try:

@@ -1,4 +1,4 @@
-"""What is to be seen: by table and index, by statement, curve and advice. Each number is checked against what must be true."""
+"""The engine's figures: by table and index, by statement, the miss curve and the advice. Each number is checked against what must be true."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""Settings: what is in force is shown, what is wrong is named, all of it at once, and the server lives."""
+"""Settings: those in force are shown, all wrong ones are named at once, and the server still starts."""
 
 import fcntl
 import os

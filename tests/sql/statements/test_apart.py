@@ -1,5 +1,5 @@
-"""Long values of a row are kept apart from it: changes beside them write and move none of them, reads of other columns read none,
-old views keep theirs. What statements make of such rows is compared with InnoDB; TERRACE_SEEDS: random runs of each shape (default 2)."""
+"""Long values of a row are stored off-page: changes of other columns write and move none of them, reads of other columns read none,
+old views keep theirs. The results of statements are compared with InnoDB's; TERRACE_SEEDS: random runs of each shape (default 2)."""
 
 import hashlib
 import os

@@ -33,7 +33,7 @@ READS = [
 
 
 def texts(rng, longest):
-    """Of every length, in both cases, with ends that conditions tell apart; some are there twice."""
+    """Texts of every length, in both cases, with ends that conditions distinguish; some occur twice."""
     lengths = [0, 1, 5, 300, longest // 2, longest - 1, longest]
     return (rng.choice("aAbcdeéfgmxz") * rng.choice(lengths))[: longest - 1] + rng.choice("xyz")
 

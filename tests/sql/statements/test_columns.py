@@ -1,4 +1,4 @@
-"""Columns that are added, dropped and moved at once: no row is touched, and each reads as if it had been copied."""
+"""Columns that are added, dropped and moved instantly: no row is touched, and each reads as if it had been copied."""
 
 import random
 

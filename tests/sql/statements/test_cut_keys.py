@@ -1,4 +1,4 @@
-"""Values whose weights are longer than a key may be: the key has the first of them and a digest, and everything is as with InnoDB."""
+"""Values whose weights are longer than a key may be: the key has the first weights and a digest, and results equal InnoDB's."""
 
 import os
 import random

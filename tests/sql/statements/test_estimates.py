@@ -1,4 +1,4 @@
-"""Estimates of rows, of tables and of ranges, are right when a statement has ended, not when purge has caught up: beside InnoDB, in one server, with a
+"""Row estimates of tables and of ranges are right as soon as a statement has ended, not only when purge has caught up: beside InnoDB, in one server, with a
 view open that keeps purge from removing anything."""
 
 import pytest

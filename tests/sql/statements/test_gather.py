@@ -1,5 +1,5 @@
-"""UPDATE and DELETE of one table, whose rows the handler gathers and changes together: InnoDB's answers, counters and errors, whatever ends
-the statement, and what others see meanwhile."""
+"""UPDATE and DELETE of one table, whose rows the handler gathers and changes in batches: answers, counters and errors equal InnoDB's, however the
+statement ends, and so does what other sessions see meanwhile."""
 
 import random
 import re

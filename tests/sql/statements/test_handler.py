@@ -1,4 +1,4 @@
-"""HANDLER reads an index both ways, turns round, and goes on where a read has found nothing: what it finds is what it finds with InnoDB."""
+"""HANDLER reads an index in both directions, changes direction, and continues after a read that found no row: it returns what it returns with InnoDB."""
 
 import os
 import random

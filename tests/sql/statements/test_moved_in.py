@@ -1,4 +1,4 @@
-"""Tables that come from another engine with options of that one's."""
+"""Tables that are altered from another engine and have that engine's options."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""What compared plans and the work of single statements have found beside InnoDB, in the same server."""
+"""Faults found by comparing plans and the work of single statements with InnoDB's, in the same server."""
 
 import itertools
 import random

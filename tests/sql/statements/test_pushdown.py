@@ -1,4 +1,4 @@
-"""What the optimizer hands down to the engine: index conditions, rowid filters, multi-range reads; answers and plans beside InnoDB's."""
+"""What the optimizer pushes down to the engine: index conditions, rowid filters, multi-range reads; answers and plans are compared with InnoDB's."""
 
 import json
 import random
@@ -262,7 +262,7 @@ def test_a_large_tables_sample_outlives_a_restart_and_not_its_table(own_server):
 
 
 def test_conditions_beside_a_prefix_of_a_column(db, server, engine):
-    """Where the range of a column's prefix ends is told by the entry's key: the record lacks the column while the entry is judged."""
+    """The entry's key decides where a range of a column's prefix ends: the record lacks the column while the condition is evaluated on the entry."""
     keys = "KEY cb (c(3), b), KEY db (d(2) DESC, b), KEY tb (t(4), b), KEY bc (b, c(2))"
     for name, other in ("t", engine), ("m", "MyISAM"):
         run(db, f"CREATE TABLE {name} (id INT PRIMARY KEY, b INT, c VARCHAR(20), d CHAR(10) NOT NULL, t TEXT, {keys}) ENGINE={other}")

@@ -1,4 +1,4 @@
-"""The server's query cache keeps and gives what a transaction would read itself."""
+"""The server's query cache returns only what the transaction would read itself."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""Sequences: the values are handed out as InnoDB's are, none comes twice after a kill, a rollback takes none back."""
+"""Sequences: values are handed out as with InnoDB, none is repeated after a kill, and a rollback returns none."""
 
 import threading
 import time
@@ -99,7 +99,7 @@ def test_definitions_change_as_in_innodb(db, engine, run):
 
 
 def test_a_sequence_is_altered_in_place(server, db, engine, run):
-    """It was copied, and whoever asked for it in place was refused."""
+    """The sequence was copied, and ALGORITHM=INPLACE was refused."""
     run(db, f"CREATE SEQUENCE s CACHE 3 COMMENT 'a' ENGINE={engine}")
     seen, failures, stop = [], [], threading.Event()
 

@@ -1,4 +1,4 @@
-"""What statements lock that begin within others: in functions and triggers, and under LOCK TABLES. As with InnoDB."""
+"""Locks of statements that run within others: in functions and triggers, and under LOCK TABLES. They equal InnoDB's."""
 
 import threading
 
@@ -97,7 +97,7 @@ def test_rows_read_by_a_multi_table_change_are_locked_at_read_committed_too(two,
 
 @pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ"])
 def test_concurrent_inserts_of_a_long_unique_value_or_period_leave_one(server, db, engine, run, level):
-    """Two who look first and then write see neither of them the other's row, where gaps are not locked."""
+    """Two sessions that check first and then write do not see each other's row, because gaps are not locked."""
     run(db, f"CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, b BLOB, UNIQUE (b)) ENGINE={engine}")
     run(db, f"CREATE TABLE p (id INT, f DATE, e DATE, PERIOD FOR p (f, e), UNIQUE (id, p WITHOUT OVERLAPS)) ENGINE={engine}")
     rounds, barrier, faults = 150, threading.Barrier(2), []
@@ -111,7 +111,7 @@ def test_concurrent_inserts_of_a_long_unique_value_or_period_leave_one(server, d
                 try:
                     run(connection, statement)
                 except pymysql.err.MySQLError as error:
-                    # Two who wait for each other's row are a deadlock.
+                    # Two sessions that wait for each other's row are a deadlock.
                     if error.args[0] not in (1062, 1213):
                         faults.append(error)
         connection.close()

@@ -1,4 +1,4 @@
-"""What the server's own test suites found (tests/mtr), in short."""
+"""Faults that the server's own test suites found (tests/mtr), as short tests."""
 
 import threading
 import time
@@ -9,7 +9,7 @@ from conftest import end, private
 
 
 def test_an_update_makes_the_next_partition_by_system_time(db, engine, run):
-    """UPDATE made a table while the statement's list of keys was another's, freed: the server fell."""
+    """UPDATE created a partition while the statement's list of keys pointed to freed memory: the server crashed."""
     run(db, "SET timestamp = UNIX_TIMESTAMP('2000-01-01 00:00:00')")
     run(db, f"CREATE TABLE t (pk INT PRIMARY KEY, a INT) ENGINE={engine} WITH SYSTEM VERSIONING PARTITION BY SYSTEM_TIME INTERVAL 1 HOUR AUTO")
     run(db, "INSERT INTO t VALUES (1, 0)")
@@ -226,7 +226,7 @@ DUPLICATES = [
 
 @pytest.mark.parametrize("level, statements", [("SERIALIZABLE", False), ("REPEATABLE READ", True)])
 def test_a_duplicate_stays_locked_until_the_transaction_that_met_it_ends(run, engine, level, statements):
-    """It could go, and commit, before the statement that it had turned away: replayed from a log of statements, that wrote its row."""
+    """The duplicate could be deleted and committed before the statement that it had refused: replayed from a statement log, that statement wrote its row."""
     server = private(["--terrace-memory=16777216", "--innodb-lock-wait-timeout=1", "--lock-wait-timeout=9"]
                      + (["--log-bin=log", "--binlog-format=STATEMENT", "--server-id=1"] if statements else []))
     try:
@@ -405,7 +405,7 @@ def test_a_session_that_changed_a_nontransactional_table_is_not_the_deadlock_vic
     "DELETE FROM t PARTITION (p2) RETURNING a, b",
 ])
 def test_partitions_that_a_statement_does_not_name_are_not_open(db, run, engine, statement):
-    """DELETE FROM t PARTITION (p) fell over the partitions beside it, which the server had not opened, and the server with it."""
+    """DELETE FROM t PARTITION (p) accessed other partitions, which the server had not opened, and the server crashed."""
     seen = []
     for name in ("InnoDB", engine):
         run(db, f"CREATE TABLE t (a INT, b INT, KEY (b), UNIQUE (a, b)) ENGINE={name} PARTITION BY HASH (a) PARTITIONS 3")

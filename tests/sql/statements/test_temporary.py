@@ -1,4 +1,4 @@
-"""Temporary tables: they do all that tables do, live in memory and on flash, and leave nothing."""
+"""Temporary tables: they support all that tables do, are kept in memory and on flash, and leave nothing behind."""
 
 import os
 import time

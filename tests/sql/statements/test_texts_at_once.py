@@ -1,4 +1,4 @@
-"""Columns whose character set, collation or type changes at once: no row is touched, and each reads as if it had been copied."""
+"""Columns whose character set, collation or type changes instantly: no row is touched, and each reads as if it had been copied."""
 
 import itertools
 
@@ -144,7 +144,7 @@ def test_a_change_to_other_bytes_or_a_narrower_type_copies_the_table(db, engine,
 
 
 def test_stored_columns_computed_from_a_text_keep_their_meaning(db, engine, run):
-    """An index, a stored column and a partition that came of the old collation are no good under another one."""
+    """An index, a stored column and a partition that depend on the old collation are invalid under another one."""
     if engine != "Terrace":
         pytest.skip("says which changes are made at once here")
     run(db, "SET NAMES utf8mb4")
@@ -162,7 +162,7 @@ def test_stored_columns_computed_from_a_text_keep_their_meaning(db, engine, run)
             assert sorted(run(db, f"SELECT id FROM {name} WHERE g = 1")) == [(1,), (2,)]
         assert sorted(run(db, f"SELECT id FROM {name} WHERE v = 'a'")) == [(1,), (2,)]
         assert [row[3] for row in run(db, f"CHECK TABLE {name} EXTENDED")] == ["OK"]
-    # A virtual column that nothing keeps is computed anew.
+    # A virtual column that is not stored in any index is computed again.
     run(db, f"CREATE TABLE w (id INT PRIMARY KEY, v VARCHAR(20) COLLATE utf8mb3_bin, g INT AS (v = 'A') VIRTUAL) ENGINE={engine}")
     run(db, "INSERT INTO w (id, v) VALUES (1, 'A'), (2, 'a')")
     run(db, "ALTER TABLE w MODIFY v VARCHAR(20) CHARACTER SET utf8mb4, ALGORITHM=INSTANT")

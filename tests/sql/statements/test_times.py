@@ -1,4 +1,4 @@
-"""CREATE_TIME and UPDATE_TIME of information_schema.TABLES: there where InnoDB has them, and of now."""
+"""CREATE_TIME and UPDATE_TIME of information_schema.TABLES: set where InnoDB sets them, to the current time."""
 
 import datetime
 

@@ -1,4 +1,4 @@
-"""Flash holds copies only: losing it, or getting an old one back, loses nothing and shows nothing old. A restart finds it warm."""
+"""Flash holds only copies: if it is lost, or an old one is restored, no row is lost and no stale row is served. After a restart it is warm."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""One setting bounds the engine: what a server has resident through a load of ten times as much, with compression, flash and
+"""One setting bounds the engine's memory: the resident size of a server through a load of ten times as much, with compression, flash and
 prefetched scans, and through statements that lock many rows. `TERRACE_MEMORY_MIB` takes other settings, as "32,256"."""
 
 import os
@@ -263,7 +263,7 @@ def test_frames_are_in_huge_pages_and_returned_loans_are_again(engine, run):
         connection.select_db("d")
         run(connection, "CREATE TABLE t (id INT PRIMARY KEY, k INT, pad VARCHAR(2000), KEY (k)) ENGINE=Terrace")
         run(connection, f"INSERT INTO t SELECT seq, seq * 7919 % {rows}, {PAD} FROM seq_1_to_{rows}")
-        # Sorts borrowed frames: from anew.
+        # Sorts borrowed frames: the count starts again.
         server.stop()
         server.start()
         connection = server.connect(database="d")

@@ -171,7 +171,7 @@ def test_data_ten_times_the_near_tiers_lives_in_the_store(cold_server, store, ru
     total = ROWS * (ROWS + 1) // 2
     assert run(connection, "SELECT COUNT(*), SUM(v), MIN(LENGTH(pad)) FROM t") == [(ROWS, total, 900)]
     assert int(status(connection, run, "reads_object")) > 200
-    # Changes all over: blocks in objects are merged with their new pages and put anew.
+    # Changes of all rows: blocks in objects are merged with their new pages and put again.
     run(connection, "UPDATE t SET v = v + 1 WHERE id % 50 = 0")
     cold_server.kill9()
     code, report = cold_server.check(*store.place())
@@ -275,7 +275,7 @@ def test_a_store_that_asks_to_slow_down_is_retried_later_and_nothing_is_lost(col
 
 
 def test_an_unmounted_directory_at_a_start_does_not_become_a_new_store(tmp_path, engine, run):
-    """Also by an instance that has no object yet: what it put there would be below the mount that comes later."""
+    """Also for an instance that has no object yet: objects put there would be hidden by the later mount."""
     if engine == "InnoDB":
         pytest.skip("Terrace's own")
     directory, place = tmp_path / "server", tmp_path / "mount" / "store"
@@ -550,7 +550,7 @@ def refused(connection, run, sql):
 
 
 def test_an_insert_that_needs_an_auto_increment_value_reports_an_unreachable_store(tmp_path, engine, run):
-    """It was 1467, and nothing said why."""
+    """The error was 1467, without a reason."""
     if engine == "InnoDB":
         pytest.skip("Terrace's own")
     directory = tmp_path / "server"
@@ -579,7 +579,7 @@ def test_an_insert_that_needs_an_auto_increment_value_reports_an_unreachable_sto
 
 
 def test_reads_that_fail_because_of_the_store_are_reported_as_trouble(cold_server, store, run):
-    """Nothing has to sink: it was only the errors of the statements that said so."""
+    """No block has to sink, so only the statements' errors showed the trouble."""
     connection = cold_with_numbers(cold_server, run)
     log = os.path.join(cold_server.directory, "error.log")
     lines = lambda what: [line for line in open(log) if "Terrace: object_store: " + what in line]
@@ -604,5 +604,5 @@ def test_reads_that_fail_because_of_the_store_are_reported_as_trouble(cold_serve
     wait_for(lambda: len(lines("works again")) > before)
     assert troubled() == "0" and not status(connection, run, "object_store_trouble")
     assert run(connection, "SELECT COUNT(*), SUM(v) FROM t") == [(ROWS, ROWS * (ROWS + 1) // 2)]
-    # An answer that was on its way when the store died ends the trouble for a moment: then it is told of twice, by another read.
+    # An answer in flight when the store died ends the trouble for a moment: then another read reports it a second time.
     assert len(lines("reads fail: ")) in (1, 2) and len(lines("works again")) == before + 1, lines("")

@@ -1,4 +1,4 @@
-"""What is asked of the tiers, by purpose: the numbers move as they should, and agree wherever they are shown."""
+"""Requests to the tiers by purpose: the counters change as they should, and agree wherever they are shown."""
 
 import shutil
 

@@ -1,4 +1,4 @@
-"""Other sizes while the server works: what grows and shrinks, what is refused, and that nothing is lost."""
+"""Resizing tiers while the server works: growing, shrinking, refused sizes, and that nothing is lost."""
 
 import os
 import re
@@ -109,7 +109,7 @@ def test_sizes_change_under_load_within_seconds_and_nothing_is_lost(sized, run):
 
 
 def test_the_lock_limit_follows_the_memory_in_force(sized, run):
-    """Their bound was the memory's of the start."""
+    """The locks' limit followed the memory size at the start."""
     connection = sized.connect(database="d")
     run(connection, "CREATE TABLE apart (id INT PRIMARY KEY, k INT, pad INT, KEY (k)) ENGINE=Terrace")
     run(connection, "INSERT INTO apart SELECT seq, seq, 0 FROM seq_1_to_100")

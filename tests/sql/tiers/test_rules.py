@@ -1,4 +1,4 @@
-"""Rules of tables: placement, shares of flash, limits of reads and writes. They are shown, kept, changed online, and go by the book."""
+"""Rules of tables: placement, shares of flash, limits of reads and writes. They are shown, kept, changed online, and enforced."""
 
 import itertools
 import subprocess
@@ -313,7 +313,7 @@ def holds(connection, run, table, tier, option, limit_of=lambda pages: pages):
     passes = itertools.count()
 
     def seconds():
-        """Pages all over the table, others each time."""
+        """Reads pages spread over the table, different ones each time."""
         before, since = status(connection, run, f"reads_{tier}"), time.monotonic()
         points(connection, run, table, range(1 + 4 * (next(passes) % 8), 8000, 32))
         return time.monotonic() - since, status(connection, run, f"reads_{tier}") - before

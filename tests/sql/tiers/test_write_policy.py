@@ -1,4 +1,4 @@
-"""Write policies: said by a table and by the instance, shown, and at work on flash."""
+"""Write policies: set by a table or the instance, shown, and in effect on flash."""
 
 import pytest
 from conftest import end, private

@@ -1,4 +1,4 @@
-"""Histories of random transactions at every isolation level hold nothing that the level forbids; InnoDB's beside ours."""
+"""Histories of random transactions at every isolation level have no anomaly that the level forbids; InnoDB's histories are checked beside ours."""
 
 import copy
 import os

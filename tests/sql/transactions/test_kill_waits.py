@@ -1,5 +1,5 @@
 """KILL and max_statement_time end a statement at once when it waits for the store: for room in a full object buffer, or
-for a page. Its rows go, the transaction's and the server stay usable."""
+for a page. The statement is rolled back; the transaction and the server stay usable."""
 
 import os
 import random
@@ -121,7 +121,7 @@ def test_a_statement_that_waits_for_room_in_the_object_buffer_is_killed_at_once(
 
 @pytest.mark.parametrize("store", ["directory"], indirect=True)
 def test_definitions_that_wait_for_room_are_killed_at_once_and_leave_nothing(cold_server, store, run):
-    """One that waits behind another one's wait hears its KILL, too. They waited for a minute, and then said that the object buffer is full."""
+    """A statement queued behind another one's wait notices its KILL, too. Such statements waited for a minute, and then failed with a full object buffer."""
     control = cold_server.connect()
     run(control, "CREATE DATABASE d")
     control.select_db("d")

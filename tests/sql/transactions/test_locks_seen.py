@@ -1,4 +1,4 @@
-"""Transactions, locks, waits and the last deadlock are seen in SQL as they are."""
+"""SQL shows transactions, locks, waits and the last deadlock correctly."""
 
 import os
 import re

@@ -1,5 +1,5 @@
-"""Many row locks: what is passed with SKIP LOCKED, what is locked in an order that is none of the rows', what is changed so, and that all of
-it stays locked through savepoints and XA PREPARE, is seen, and waits for others as few locks do."""
+"""Many row locks: rows passed with SKIP LOCKED, rows locked or changed in another order than their keys'; all stay locked through savepoints and
+XA PREPARE, are shown, and take part in waits and deadlocks like few locks."""
 
 import threading
 import time
@@ -58,7 +58,7 @@ def is_free(server, run, key):
 
 @pytest.mark.parametrize("what", ["SELECT COUNT(*) FROM q WHERE id <= {} FOR UPDATE", "UPDATE q SET p = 'y' WHERE id <= {}", "DELETE FROM q WHERE id <= {}"])
 def test_a_job_queue_passes_many_locked_rows(what, sessions, run):
-    """Each row that was passed made the next one dearer: 8,000 of them took over 20 seconds."""
+    """Each passed row made the next one slower: 8,000 of them took over 20 seconds."""
     a, b = sessions
     took = {}
     for rows in (2_000, 40_000):

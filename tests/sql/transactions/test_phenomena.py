@@ -1,5 +1,5 @@
-"""The phenomena by which isolation levels are told apart, step by step at each level: InnoDB's answers beside ours, and what the
-level promises."""
+"""The phenomena that define the isolation levels, step by step at each level: InnoDB's answers beside ours, and the level's
+promise."""
 
 import pytest
 
@@ -167,7 +167,7 @@ def beginning(level, *more):
 
 
 def answers(seen, who, statement):
-    """What `who` got for each time that it asked this, at once or later."""
+    """The session `who`'s answers to this statement, each time that it ran it, at once or later."""
     found, waits = [], False
     for step, answer in seen:
         if step == (who, statement):

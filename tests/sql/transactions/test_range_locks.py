@@ -1,5 +1,5 @@
-"""Which rows a range of the primary key locks: those that it reads and the one behind its end, as with InnoDB, though rows are locked some
-at a time where all of them are read."""
+"""Which rows a range of the primary key locks: those that it reads and the one after its end, as with InnoDB, although rows are locked in
+batches where all of them are read."""
 
 import threading
 

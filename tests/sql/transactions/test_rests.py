@@ -1,4 +1,4 @@
-"""Transactions that rest, and statements that wait: what others do meanwhile goes on as beside InnoDB."""
+"""Idle transactions and waiting statements: other sessions' work goes on as with InnoDB."""
 
 import threading
 import time
@@ -37,7 +37,7 @@ def alone():
     ["INSERT INTO t VALUES (9, 9, 'z')", "SELECT * FROM t", "INSERT INTO t VALUES (9, 9, 'z')"],
 ])
 def test_an_idle_transaction_at_read_committed_does_not_hold_back_purge(alone, statements):
-    """Its view stayed until its next statement: undo grew, and what a pooled connection read last hours ago filled the volume."""
+    """The view was kept until the next statement: undo grew, and a pooled connection whose last read was hours ago filled the volume."""
     server, db = alone
     one = server.connect(database="d")
     run(one, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
@@ -80,7 +80,7 @@ def test_a_prepared_transaction_does_not_hold_back_purge(alone):
 
 
 def test_the_servers_thread_pool_is_told_of_waiting_threads():
-    """With one thread a group the next statement, the COMMIT that would end the wait, came when the pool's timer had found the group stalled."""
+    """With one thread a group the next statement, the COMMIT that would end the wait, ran only after the pool's timer had found the group stalled."""
     server = private(["--terrace-memory=33554432", "--thread-handling=pool-of-threads", "--thread-pool-size=1", "--thread-pool-stall-limit=60000",
                       "--thread-pool-oversubscribe=1", "--performance-schema=OFF"])
     try:

@@ -1,4 +1,4 @@
-"""XA and connections that end otherwise than by a statement."""
+"""XA and connections that are reset or lost."""
 
 import pymysql
 import pytest
@@ -26,7 +26,7 @@ def prepared(server, db, run, name, statement="INSERT INTO t VALUES (2, 2)"):
 @pytest.mark.parametrize("then", ["", "SELECT * FROM t WHERE id = 1", "INSERT INTO t VALUES (3, 3)", "START TRANSACTION WITH CONSISTENT SNAPSHOT"])
 @pytest.mark.parametrize("how", ["COMMIT", "ROLLBACK"])
 def test_a_branch_prepared_before_a_connection_reset_is_decided_only_by_name(server, db, engine, run, how, then):
-    """Whatever the connection does next; it was committed or rolled back with that, and whoever named it was told that all is well."""
+    """Whatever the connection does next. The branch was committed or rolled back with that, and a session that decided it by name was told that it succeeded."""
     if engine == "InnoDB":
         pytest.skip("InnoDB finds no such name while the connection is there")
     run(db, f"CREATE TABLE t (id INT PRIMARY KEY, v INT) ENGINE={engine}")
@@ -90,7 +90,7 @@ def test_the_session_that_prepared_a_branch_decides_it_and_continues(server, db,
 
 @pytest.mark.parametrize("change", ["TRUNCATE TABLE t", "DROP TABLE t", "ALTER TABLE p DROP PARTITION p1"])
 def test_no_ddl_removes_rows_of_a_branch_prepared_before_a_connection_reset(server, db, engine, run, change):
-    """The server has released the metadata locks by then: the change was made, and XA COMMIT said that all is well."""
+    """The server has released the metadata locks by then: the DDL was done, and XA COMMIT reported success."""
     if engine == "InnoDB" and "PARTITION" in change:
         pytest.skip("it says 1205, and the rows are gone")
     run(db, f"CREATE TABLE t (id INT PRIMARY KEY, v INT) ENGINE={engine}")
