@@ -1,7 +1,7 @@
 //! Divided reads against a model: a page that is both on flash and on the volume is the newest version wherever it is read.
 //!
-//! Pages change, leave memory, sink, and are read through every policy, while devices fail, slots lose their last write or are allocated
-//! again. The same runs must find the bug that is planted.
+//! Pages change, are evicted, sink, and are read through every policy, while devices fail, slots lose their last write or are reused. The same
+//! runs must find the planted bug.
 
 mod rig;
 
@@ -89,7 +89,7 @@ fn one_run(seed: u64) -> Seen {
                     let lost = error.to_string().contains("tag");
                     assert!(faulty || lost, "seed {seed}, step {step}: {error}");
                     if lost {
-                        rig.flush(id); // whoever loses a write has to write again
+                        rig.flush(id); // a writer that loses a write has to write again
                     }
                 }
             }
