@@ -44,7 +44,7 @@ def test_unsupported_definitions_are_refused_with_the_reason(db, engine, run):
         assert run(db, "SHOW TABLES") == [("p",)]
 
 
-def test_where_the_pages_are_can_be_seen(db, engine, run):
+def test_the_tiers_of_a_tables_pages_are_shown(db, engine, run):
     if engine == "InnoDB":
         pytest.skip("Terrace's own tables")
     run(db, f"CREATE TABLE t (id INT PRIMARY KEY, v INT, KEY named (v)) ENGINE={engine}")
@@ -133,7 +133,7 @@ def test_a_table_that_is_dropped_waits_for_the_log_once(own_server, run, engine)
     assert run(connection, "SELECT TABLE_NAME FROM information_schema.TERRACE_SPACES WHERE TABLE_SCHEMA = 'd' OR TABLE_SCHEMA LIKE '#%'") == []
 
 
-def test_table_status_says_of_rows_what_innodb_says(db, engine, run):
+def test_table_status_shows_innodbs_row_figures(db, engine, run):
     shown = {}
     for one in (engine, "InnoDB"):
         run(db, f"CREATE TABLE of_{one} (id INT PRIMARY KEY, v VARCHAR(20)) ENGINE={one}")

@@ -171,7 +171,7 @@ def test_rows_inserted_during_a_load_stay(db, engine, source, others):
     assert count(other) == ROWS + 1 and is_whole(other)
 
 
-def test_triggers_functions_and_what_reads_the_table_meanwhile(db, engine, source):
+def test_loads_with_triggers_functions_and_reads_of_the_table(db, engine, source):
     made(db, engine)
     run(db, f"CREATE TABLE seen (n INT) ENGINE={engine}")
     run(db, "CREATE TRIGGER one AFTER INSERT ON t FOR EACH ROW INSERT INTO seen SELECT COUNT(*) FROM t WHERE id <= 3")

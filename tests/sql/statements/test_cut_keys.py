@@ -138,7 +138,7 @@ def test_reads_give_what_innodb_gives(fresh, shape):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_changes_do_what_they_do_with_innodb(fresh, shape):
+def test_changes_of_long_keys_match_innodb(fresh, shape):
     pair = Pair(fresh, shape, int(os.environ.get("SEED", 2)))
     one = pair.column
     for round in range(60):
@@ -170,7 +170,7 @@ def test_changes_do_what_they_do_with_innodb(fresh, shape):
 
 
 @pytest.mark.parametrize("shape", ["secondary", "two parts", "primary key", "descending", "followed"])
-def test_a_handler_goes_both_ways(fresh, shape):
+def test_a_handler_reads_in_both_directions(fresh, shape):
     pair = Pair(fresh, shape, 3)
     index = pair.index
     pair.both("HANDLER @T OPEN")

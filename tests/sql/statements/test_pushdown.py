@@ -112,7 +112,7 @@ def test_a_virtual_columns_index_gets_no_condition(pair):
     assert "index condition" not in explained(pair, sql)[0]["Extra"]
 
 
-def test_a_filtered_read_that_locks_gives_unwanted_locks_back_in_read_committed(pair, server):
+def test_a_filtered_locking_read_releases_unwanted_locks_in_read_committed(pair, server):
     pair.select_db("push_terrace")
     sql = "SELECT id FROM plain FORCE INDEX (abc) WHERE a BETWEEN 10 AND 30 AND c LIKE '%x%' FOR UPDATE"
     assert "Using index condition" in explained(pair, sql.replace("id FROM", "t FROM"))[0]["Extra"]
@@ -156,7 +156,7 @@ def test_a_row_that_a_condition_rejects_is_not_locked_in_repeatable_read_and_its
     run(other, f"UPDATE t SET b = 3 WHERE id = {rejected}")
 
 
-def test_the_row_that_ends_a_range_gives_its_lock_back_in_read_committed(db, server, engine):
+def test_the_row_that_ends_a_range_is_unlocked_in_read_committed(db, server, engine):
     run(db, f"CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT, s VARCHAR(50), KEY ab (a, b)) ENGINE={engine}")
     run(db, "INSERT INTO t SELECT seq, seq % 20, seq % 7, REPEAT('x', 50) FROM seq_1_to_400")
     run(db, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")

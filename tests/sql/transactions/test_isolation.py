@@ -157,7 +157,7 @@ def test_a_table_whose_rows_or_gaps_stay_locked_past_a_savepoint_is_not_emptied(
     run(a, "ROLLBACK")
 
 
-def test_each_statement_that_locks_waits_as_it_says(two, run):
+def test_locking_statements_obey_nowait_and_their_wait_timeouts(two, run):
     """Also where the transaction, or the statement itself, has read without a lock before."""
     a, b = two
     run(b, "CREATE TABLE other LIKE t")

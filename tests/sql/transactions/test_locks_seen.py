@@ -426,7 +426,7 @@ def test_show_engine_status_describes_transactions_locks_and_waits(db, two, run)
     assert [line.split(":")[0] for line in again["tiers"].splitlines()[:4]] == ["memory", "flash", "object buffer on the volume", "object store"]
 
 
-def test_a_prepared_transaction_is_seen_and_one_that_rolls_back(db, two, server, run):
+def test_prepared_transactions_and_rollbacks_are_shown(db, two, server, run):
     a, b = two
     run(a, f"XA START '{db.name}'")
     run(a, "UPDATE t SET v = 1 WHERE id = 1")

@@ -63,7 +63,7 @@ def open_in(server, engine):
 
 
 @pytest.mark.parametrize("sql", ORDERED + [HASHED])
-def test_an_ordered_read_of_many_partitions_answers_plans_and_takes_what_innodb_does(full, sql):
+def test_an_ordered_read_of_many_partitions_matches_innodb_in_answers_plans_and_time(full, sql):
     theirs, ours = open_in(full, "InnoDB"), open_in(full, "Terrace")
     plan = [[row[:4] + row[5:8] + row[9:] for row in run(connection, "EXPLAIN " + sql)] for connection in (theirs, ours)]
     assert plan[0] == plan[1]

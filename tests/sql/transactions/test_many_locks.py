@@ -182,7 +182,7 @@ def test_many_locks_are_shown(engine, sessions, run):
     assert run(b, "SELECT COUNT(*) FROM information_schema.TERRACE_LOCKS") == [(0,)]
 
 
-def test_a_prepared_transaction_keeps_what_it_changed_and_what_it_locked_to_change(crowded, sessions, run):
+def test_a_prepared_transaction_keeps_its_changed_and_locked_rows(crowded, sessions, run):
     a, _ = sessions
     run(a, "XA START 'many'")
     run(a, "SELECT COUNT(p) FROM q FORCE INDEX (h) WHERE h > '' FOR UPDATE")

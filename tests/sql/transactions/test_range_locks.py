@@ -156,7 +156,7 @@ def test_rows_are_changed_as_they_are_read_in_one_transaction(pairs, run):
     assert answers["Terrace"] == answers["InnoDB"]
 
 
-def test_more_duplicates_than_there_may_be_locks_are_ignored(run, engine):
+def test_insert_ignore_passes_more_duplicates_than_the_lock_limit(run, engine):
     """INSERT IGNORE locks what it meets, as InnoDB's; where the locks are used up it goes on without."""
     server = private(["--terrace-locks-max=1000"] if engine == "Terrace" else [])
     try:
