@@ -245,8 +245,8 @@ fn a_read_that_is_cancelled_ends_within_a_second_whether_it_waits_for_an_answer_
     const BUSY: Act = Act::Answer("503 Slow Down", "Retry-After: 20\r\n", "");
     const WAITS: &[Act] = &[Act::Silence];
     for (acts, most) in [(WAITS, Duration::from_millis(1300)), (&[BUSY; 3], Duration::from_millis(300))] {
-        // A busy machine may not run it in time: the best of ten counts. Nobody who waits for the answer, 30 s, or to try
-        // again, 20 s, is ever so early.
+        // A busy machine may not run it in time: the best of ten counts. A read that waits for the answer, 30 s, or for the
+        // next try, 20 s, never ends so early.
         let mut best = Duration::MAX;
         for _ in 0..10 {
             let (error, late) = cancelled(acts);

@@ -34,7 +34,7 @@ fn fill_up(rig: &mut Rig, slots: u64) {
     assert!(pages >= slots / 16 * 15, "{pages} of {slots}");
 }
 
-/// So many looks below found the page on flash, on the volume, in an object.
+/// How many reads below memory found their page on flash, on the volume, in an object.
 fn found(rig: &Rig) -> [u64; 3] {
     let c = &rig.run.path.counters;
     [&c.flash, &c.volume, &c.object].map(|n| n.load(Ordering::Relaxed))

@@ -199,7 +199,7 @@ fn readers_that_start_and_give_up_neither_lose_nor_create_tokens() {
             let goes = match draw(200) {
                 0..4 => true, // killed
                 4 if seed % 2 == 0 => {
-                    // Somebody in the background brings it, for nothing.
+                    // A background reader fetches it, without tokens.
                     for_nothing += 1;
                     let _shield = terrace_io::cancel::shield();
                     path.fetch(reader.id, &mut image).unwrap();

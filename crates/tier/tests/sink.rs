@@ -798,7 +798,7 @@ fn blocks_of_a_limited_table_that_have_cooled_sink_one_by_one() {
     rig.read_all();
 }
 
-/// Nobody reads any more, and nothing has to sink: the end of the trouble is found all the same.
+/// No session reads any more, and no block has to sink: the end of the trouble is found all the same.
 #[test]
 fn a_store_found_dead_only_by_readers_is_probed_until_it_answers() {
     let mut rig = Rig::new(1, 200);

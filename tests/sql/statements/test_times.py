@@ -66,7 +66,7 @@ def test_table_times_equal_innodbs(own_server, engine):
     assert seen(own_server, engine) == seen(own_server, "InnoDB")
     connection = own_server.connect()
     [(created, _, _)] = times(connection, "t")
-    # Nobody has changed it since the start.
+    # No session has changed it since the start.
     own_server.restart()
     assert times(own_server.connect(), "t") == [(created, None, None)]
 

@@ -600,7 +600,7 @@ def test_reads_that_fail_because_of_the_store_are_reported_as_trouble(cold_serve
     before = len(lines("works again"))
     wait_for(lambda: lines("reads fail: "))
     store.live()
-    # Nobody reads.
+    # No session reads.
     wait_for(lambda: len(lines("works again")) > before)
     assert troubled() == "0" and not status(connection, run, "object_store_trouble")
     assert run(connection, "SELECT COUNT(*), SUM(v) FROM t") == [(ROWS, ROWS * (ROWS + 1) // 2)]

@@ -70,7 +70,7 @@ def test_a_transaction_ten_times_the_memory_is_rolled_back_and_killed_during_its
         assert seen(run, connection) == before
         took = min(gone[0], took / 2)
     assert not gone, "the rollback was faster than the kill: this proves nothing"
-    # Nobody sees any of it from the first moment on, and in the middle it is killed once more.
+    # No session sees any of its changes from the start on, and half-way the server is killed once more.
     assert seen(run, connection) == before
     time.sleep(took / 4)
     small.kill9()

@@ -67,7 +67,7 @@ fn a_change_of_a_large_value_costs_its_own_pages_and_few_blocks() {
     let mut n = 1u32;
     let mut reader = None;
     for serial in 1..=CHANGES {
-        // Somebody reads for as long as many changes take: what they free is freed together, behind them.
+        // A reader stays open during many changes: the pages that they free are freed together, after it ends.
         if serial % READ == 1 {
             drop(reader.take());
             (0..10).for_each(|_| run.pause());

@@ -85,7 +85,7 @@ impl Run {
 #[test]
 fn a_value_that_replaces_another_is_on_flash_when_its_block_sinks() {
     let run = Run::new(9);
-    // While flash has room it takes what comes.
+    // While flash has room it admits every page.
     for key in 10 * KEYS..14 * KEYS {
         run.put(key, 0);
     }

@@ -157,7 +157,7 @@ impl Run {
         }
     }
 
-    /// All that is committed goes to the object store; some of it is read back, from there and from flash.
+    /// Sinks everything committed to the object store; reads some of it back, from there and from flash.
     fn sink(&mut self, engine: &Arc<Engine>, table: &Arc<Table>, model: &Model) -> Result<(), Error> {
         let Some(tiers) = &mut self.tiers else { return Ok(()) };
         let storage = &engine.core().storage;

@@ -122,7 +122,7 @@ fn same(engine: &Arc<Engine>, table: &Arc<Table>, model: &Model) {
     }
 }
 
-/// All blocks go to the store, and others' pages take memory.
+/// Sinks all blocks to the store, and fills memory with pages of other tables.
 fn sink(engine: &Arc<Engine>, table: &Arc<Table>, model: &Model) {
     let storage = &engine.core().storage;
     storage.checkpoint().unwrap();

@@ -93,8 +93,8 @@ impl Rig {
     }
 }
 
-/// A scan at READ COMMITTED gives some rows back, changes some, others insert and delete around them: exactly what it kept is
-/// locked, until it ends.
+/// A scan at READ COMMITTED unlocks some rows and changes some, while others insert and delete around them: exactly the rows that it
+/// kept are locked, until its transaction ends.
 #[test]
 fn exactly_the_rows_that_a_scan_kept_are_locked() {
     let mut most = 0;
@@ -146,8 +146,8 @@ fn exactly_the_rows_that_a_scan_kept_are_locked() {
     assert!(most < 200, "{most} locks for 300 rows");
 }
 
-/// From REPEATABLE READ on a scan is one lock on its rows, however many leaves they lie in, and what it changes is locked when
-/// the change is taken back to a savepoint.
+/// From REPEATABLE READ on a scan takes one lock on its rows, however many leaves they are in, and its changed rows stay locked when
+/// the change is undone to a savepoint.
 #[test]
 fn a_scan_is_one_lock_and_outlives_a_savepoint() {
     let rig = rig(5);
@@ -180,8 +180,8 @@ fn a_scan_is_one_lock_and_outlives_a_savepoint() {
     assert_eq!(rig.held() + rig.engine.core().locks.gaps_held(), 0);
 }
 
-/// A scan that may lock ahead locks in the end what any scan does, is given the same rows, and comes to what others have locked
-/// when it has been given all that lies before.
+/// A scan that may lock ahead locks in the end what any scan does, returns the same rows, and waits for a lock of another transaction
+/// only when it has returned all rows before it.
 #[test]
 fn a_scan_that_locks_ahead_locks_exactly_the_rows_it_returns() {
     let rig = rig(7);
@@ -271,14 +271,14 @@ fn a_range_that_locks_ahead_locks_up_to_its_end() {
     }
 }
 
-/// What lay beside a row when a scan locked that may be another's by the next step: two cursors of one transaction share a row and
-/// one gives it back, or a change to it was taken back. The lock on the next row says nothing about it.
+/// The neighbour of a row may be unlocked after a scan has locked the row: two cursors of one transaction share the neighbour and one
+/// unlocks it, or a change to it was undone. The lock on the next row must not cover it.
 #[test]
 fn a_range_lock_does_not_cover_an_unlocked_neighbour() {
     let seek = 10u32.to_be_bytes();
     for isolation in [Isolation::ReadCommitted, Isolation::RepeatableRead] {
         for (changes, down) in [(false, false), (false, true), (true, false), (true, true)] {
-            // Upward, a row of its own that comes in a scan's way is locked as others are.
+            // Upward, a scan locks a row that its own transaction has changed like any other.
             if changes && !(down && isolation == Isolation::RepeatableRead) {
                 continue;
             }

@@ -18,7 +18,7 @@ use terrace_sim::{SimDisk, SimWorld};
 use terrace_tier::page::SpaceId;
 
 const SPACE: SpaceId = SpaceId(16);
-/// More changes than this in one go are more than the log holds, if they come so far.
+/// More changes than this at once exceed what the log holds.
 const MANY: u64 = 1000;
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 /// A key's new value, or None if it was removed.
@@ -49,9 +49,9 @@ struct Instance {
     storage: Arc<Storage>,
     tree: Tree,
     changes: Vec<Change>,
-    /// So many of them were durable.
+    /// How many of the changes were durable.
     durable: usize,
-    /// So many were made before the end of a copy began.
+    /// How many were made before the end of a copy began.
     followed: usize,
 }
 
@@ -268,7 +268,7 @@ fn a_crash_in_the_middle_of_a_copy_leaves_the_original_and_no_half_copy() {
         original.check(&original.disk.clone(), durable);
         original.sim.sched.drop_workers();
         if copy.exists("superblock").unwrap() {
-            // It may have come to its superblock, and has its moment before what was made durable since.
+            // It may have reached its superblock; then its state is that of its end, without later durable changes.
             original.check(&copy, original.followed);
             whole += 1;
         } else if !copy.list().unwrap().is_empty() {
@@ -376,7 +376,7 @@ fn a_background_copy_has_the_state_of_its_end() {
         behind += u64::from(copied.rounds > 1);
         original.sim.sched.drop_workers();
         copy.crash();
-        // Nobody wrote during the end, so all of before is there.
+        // No writer was active during the copy's end, so it has all earlier changes.
         assert_eq!(original.check(&copy, changes), changes, "seed {seed}");
         original.disk.crash();
         original.check(&original.disk.clone(), original.durable);

@@ -83,7 +83,7 @@ impl Run {
             if random.one_in(4) {
                 storage.flusher.request(storage.log.appended());
                 storage.checkpointer.request(storage.log.appended());
-                // Somebody has some of these pages, and is in no hurry.
+                // This mini-transaction holds some of these pages for long.
                 let mut held = pages.begin(1024, 0, Urgency::Normal)?;
                 let held_pages: Vec<_> = pins
                     .iter()

@@ -87,7 +87,7 @@ fn lives(seed: u64, crash: bool) -> (Machine, Files) {
     (on, yesterday)
 }
 
-/// Refused by a start and by a look, and the same when asked again; right when today's is there again.
+/// A start and a read-only open both refuse the volume, twice; with the newer file back it is right.
 fn is_refused(on: &Machine, word: &str) {
     for _ in 0..2 {
         let Err(Error::Corrupt(what)) = open(on) else { panic!("a part of yesterday was taken") };

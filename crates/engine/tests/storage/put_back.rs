@@ -282,7 +282,7 @@ fn adopt(
     Ok(adoption.lost)
 }
 
-/// Time goes by, in which what is superseded is collected.
+/// Time passes, in which superseded objects are collected.
 fn rest(sim: &SimWorld) {
     for _ in 0..5 {
         sim.sched.run_some(20_000);

@@ -431,7 +431,7 @@ mod planted {
     #[test]
     #[ignore = "plants a bug in the whole process: make planted"]
     fn a_slot_reused_early_is_found() {
-        // More dirty pages than one batch of the flusher, which takes what the first one let go.
+        // More dirty pages than one batch of the flusher; the second batch takes the slots that the first one freed.
         let load =
             Load { keys: 20_000, ops: 4000, steps: 1500, flush_every: 500, sync_every: 300, ..small(1) };
         is_found("SLOT_REUSED_EARLY", &tier::SLOT_REUSED_EARLY, load, 300);

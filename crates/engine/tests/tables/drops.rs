@@ -106,11 +106,11 @@ fn pages_of_a_dropped_table_stay_until_the_drop_is_durable() {
     // Purge looks, and finds that it is not durable.
     terrace_engine::txn::purge::step(engine.core()).unwrap();
     assert_eq!((mapped(&engine), appended()), (there, before));
-    // Somebody's commit is good for it, too.
+    // Another transaction's commit makes it durable, too.
     engine.make_durable().unwrap();
     terrace_engine::txn::purge::step(engine.core()).unwrap();
     assert_eq!(mapped(&engine), []);
-    // Nobody commits anything: it is done all the same, a little later.
+    // No transaction commits: it becomes durable all the same, a little later.
     create(&engine, "db/a").unwrap();
     fill(&engine, "db/a", 0..ROWS).unwrap();
     engine.core().storage.checkpoint().unwrap();

@@ -163,7 +163,7 @@ fn a_space_beyond_its_headers_bits_survives_crashes_and_leaks_nothing() {
         for cut in 1..4 {
             run.live(seed + 100 * cut, Some(took * u64::from(cut * 3 + seed) % took));
         }
-        // The store may be dead when it comes up: what was freed then waits.
+        // The store may be dead at the restart: then freed pages have to wait.
         run.on.store().faults.dead.store(seed % 2 == 1, Ordering::SeqCst);
         let opened = run.open();
         assert!(opened.is_ok() || seed % 2 == 1);

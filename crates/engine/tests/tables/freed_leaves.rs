@@ -183,7 +183,7 @@ fn undo_keeps_no_slot_once_it_is_purged_or_rolled_back() {
     t.check(0).unwrap();
 }
 
-/// What is there after `work`, and what may be if its last step was not acknowledged.
+/// The table's keys. `work` leaves the possible states: the last one acknowledged, and that of an unacknowledged step.
 type Model = BTreeMap<u32, bool>;
 
 fn work(on: &Machine, states: &mut Vec<Model>) -> Result<(), Error> {

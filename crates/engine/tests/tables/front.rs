@@ -90,7 +90,7 @@ fn a_read_that_would_wait_says_so_and_one_that_need_not_is_right() {
     assert_eq!(tries_what_was_read(&txn, &table, 3, &mut out), TryGet::Hit);
     assert!(out == row(3));
 
-    // Others' changes: what came later is not seen, whether they are committed or not; one's own is.
+    // Later changes of other transactions are not seen, whether committed or not; own changes are.
     let other = engine.begin(Isolation::RepeatableRead);
     let (changed, new) = (7u64.to_be_bytes(), 40_000u64.to_be_bytes());
     assert!(txn.get(&table, &changed, Lock::None, &mut out).unwrap());
@@ -131,7 +131,7 @@ fn a_commit_calls_back_when_it_is_durable() {
         .collect();
     all.sort_unstable();
     assert!(all.into_iter().eq((0..500).map(|n| (n, true))));
-    // Nothing is written any more: what was told is there.
+    // Nothing is written any more: the commits that called back are found.
     engine.core().storage.stop();
     drop(table);
     drop(engine);

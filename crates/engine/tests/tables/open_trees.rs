@@ -130,11 +130,11 @@ fn several_threads_use_more_open_trees_than_there_are_frames() {
                     use_in_turn(engine, tables, models, &mut dice);
                 });
             }
-            // Nothing that is open stands in its way.
+            // No open tree blocks the resize.
             engine.resize(Size::Memory, Bytes(12 << 20), &|| false).unwrap();
         });
         for (table, model) in tables.iter().zip(&models) {
-            // A crash takes what came since the last structure change.
+            // A crash loses counts since the last structure change.
             assert!(round > 0 || table.estimate().rows == model.len() as u64);
             sees(&engine, table, model);
         }
@@ -181,7 +181,7 @@ fn more_open_trees_than_frames_survive_power_loss() {
     }
 }
 
-/// What is truly in use is bounded by memory, and the error says what holds it.
+/// Pages in use are bounded by memory, and the error names their holder.
 #[test]
 fn holding_more_pages_at_once_than_memory_has_is_an_error() {
     let sim = SimWorld::new(1);

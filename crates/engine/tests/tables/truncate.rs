@@ -39,7 +39,7 @@ fn rows(engine: &Engine, name: &str) -> usize {
     (0..200u32).filter(|key| txn.get(&table, &key.to_be_bytes(), Lock::None, &mut row).unwrap()).count()
 }
 
-/// How far it came: 0 not to the change, 1 somewhere in it, 2 it was acknowledged, 3 rows were written again.
+/// `at` tells how far it got: 0 before the truncation, 1 within it, 2 it was acknowledged, 3 rows were written again.
 fn work(on: &Machine, at: &mut u32) -> Result<(), Error> {
     let engine = open(on)?;
     for name in TABLES {

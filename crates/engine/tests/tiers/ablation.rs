@@ -20,7 +20,7 @@ use terrace_tier::ablation::{Mechanism, Without};
 
 const ROWS: u64 = 12_000;
 
-/// Mechanisms, and what of the status says that they were at work.
+/// Mechanisms, and the status counter that shows their work.
 const SHOWN: [(Mechanism, &str); 6] = [
     (Mechanism::CleanCopies, "reads_volume_clean"),
     (Mechanism::Prefetch, "pool_read_ahead"),

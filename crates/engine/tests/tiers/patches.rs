@@ -167,7 +167,7 @@ impl Run {
         drop(table);
         engine.shutdown()?;
         drop(engine);
-        // Another life: what is read comes from both objects.
+        // After a restart pages are read from both objects.
         let engine = self.open()?;
         let table = Run::table(&engine, "db/t")?;
         assert!(Run::rows(&engine, &table)? == self.candidates[0], "rows are others after a restart");

@@ -25,7 +25,7 @@ fn key(n: u32) -> [u8; 4] {
     n.to_be_bytes()
 }
 
-/// Requests for missed pages, and pages that came with another's, while each session reads rows that only the store has.
+/// Requests for missed pages, and pages that shared another miss's request, while each session reads rows that only the store has.
 fn asked(without: Without) -> (u64, u64) {
     let sim = SimWorld::new(1);
     let (store, volume) = (Slow::new(&sim, Duration::from_millis(80)), sim.disk("volume"));

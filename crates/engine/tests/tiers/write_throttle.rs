@@ -107,7 +107,7 @@ impl Rig {
         let (txn, mut row) = (self.engine.begin(Isolation::ReadCommitted), Vec::new());
         for n in (0..rows).step_by(97) {
             let key = n.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes();
-            // A read that is turned away says so, and is asked again.
+            // A refused read fails with the store's reason, and is repeated.
             let found = (0..100).find_map(|_| txn.get(&self.table, &key, Lock::None, &mut row).ok());
             assert_eq!((found, row.len()), (Some(true), 1000), "row {n}");
         }

@@ -146,7 +146,7 @@ fn a_cancelled_wait_for_a_slot_ends_and_the_rollback_ignores_the_cancel() {
     txn.statement_rollback().unwrap();
     txn.rollback().unwrap();
     assert!(!rig.has(key - 1));
-    // Nobody cancels: it waits, and then says what is wrong.
+    // Without a cancel it waits, and then fails with the reason.
     let txn = rig.engine.begin(Isolation::ReadCommitted);
     let (began, mut last) = (rig.now(), Ok(()));
     for key in 0..key + 50 {
@@ -254,7 +254,7 @@ fn a_cancelled_wait_for_a_frame_ends() {
     rig.end();
 }
 
-/// Opening a table and what is asked of one outside of transactions wait for pages, too. A table whose opening was cancelled is not
+/// Opening a table, and calls on a table outside of transactions, wait for pages, too. A table whose opening was cancelled is not
 /// open in part: the next one finds all of it.
 #[test]
 fn a_cancelled_opening_of_a_table_leaves_nothing_half_open() {

@@ -25,7 +25,7 @@ use terrace_io::random::Random;
 use terrace_io::store::ObjectStore;
 use terrace_sim::{SimDisk, SimStore, SimWorld};
 
-/// A row's number; None: there is no row. Numbers go up from commit to commit.
+/// A row's number; `None`: there is no row. Numbers increase from commit to commit.
 type State = Option<u64>;
 
 struct Run {
@@ -107,7 +107,7 @@ impl Run {
         *self.states[&key].last().unwrap()
     }
 
-    /// An answer told that the key is in this state. Nothing that was acknowledged or told before may be missing.
+    /// An answer returned this state of the key. It must not be older than any state acknowledged or answered before.
     fn answered(&mut self, key: u64, state: State) {
         let states = &self.states[&key];
         let at = states.iter().rposition(|one| *one == state);
@@ -124,7 +124,7 @@ impl Run {
     fn tell(&mut self, key: u64, at: usize) {
         self.answers += 1;
         let told = self.told.get_mut(&key).unwrap();
-        // That there is no row may be told of several states.
+        // Several states may be without a row.
         let states = &self.states[&key][*told..=at];
         *told += states.iter().position(|state| *state == states[states.len() - 1]).unwrap_or(0);
     }

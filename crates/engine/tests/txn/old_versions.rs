@@ -125,7 +125,7 @@ impl Run {
 
     fn row(&mut self) -> Vec<u8> {
         self.serial += 1;
-        // Most are of one length, so that records come to lie where others were.
+        // Most have the same length, so that undo records reuse others' places.
         let len = match self.below(40) {
             0..=2 => 18_000,
             3 | 4 => self.below(3000),

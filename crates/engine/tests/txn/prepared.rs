@@ -119,7 +119,7 @@ fn a_commit_by_name_that_is_not_durable_keeps_its_name() {
     assert_eq!(run.rows(&engine, &table), 0);
 }
 
-/// A roll back that fails in the middle can only go on, by itself, and has no name any more.
+/// A rollback that fails half-way resumes by itself; the transaction has no name any more.
 fn fail_in_the_middle(crashes: bool) {
     let (mut run, mut engine) = Run::new(3);
     let txn = engine.begin(Isolation::ReadCommitted);

@@ -82,7 +82,7 @@ fn set_dead(run: &Run, dead: bool) {
     run.on.store().faults.dead.store(dead, Ordering::SeqCst);
 }
 
-/// Others come after the transaction, which can't be rolled back yet; then power is lost, and the store is there again.
+/// Other transactions follow while this one can't be rolled back yet; then power is lost, and the store works again.
 fn goes_on(run: &Run, engine: Arc<Engine>, table: Arc<Table>, purges: bool) {
     for byte in 3..6 {
         let txn = begin(&engine);
@@ -118,7 +118,7 @@ fn left(engine: &Engine) -> u64 {
     engine.core().rollbacks.count()
 }
 
-/// Each of several transactions in its own stream, and one of them in two parts, since the store comes and goes.
+/// Several transactions, each with its own undo stream; one is rolled back in two parts, because the store fails in between.
 #[test]
 fn a_failed_rollback_resumes_when_the_store_answers() {
     let _one = kit::alone();

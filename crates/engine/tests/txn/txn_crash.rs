@@ -604,8 +604,8 @@ impl Run {
         self.rests += 1;
     }
 
-    /// Decides what the crash left prepared. Returns the states that there may be then, if a transaction in two
-    /// phases limits them.
+    /// Decides the prepared transactions found at recovery. Returns the states that are possible then, if a
+    /// transaction in two phases limits them.
     fn decide(&mut self, engine: &Arc<Engine>) -> Option<Vec<Model>> {
         let seed = self.sim.seed;
         let found = engine.prepared();

@@ -256,7 +256,7 @@ fn undo_is_applied_to_the_right_index_after_others_are_added_and_dropped() {
     let table = engine.create_table("db/t", &TableDef { indexes, properties: Vec::new() }).unwrap();
     let mut model = Model::new();
     fill(&engine, &table, &mut model, 0..2000).unwrap();
-    // Undo that purge has still to come to, of an index that goes and of one that moves.
+    // Unpurged undo of an index that is dropped, and of one whose position changes.
     let reader = engine.begin(Isolation::RepeatableRead);
     reader.open_view();
     commit(&engine, |txn| {

@@ -165,7 +165,7 @@ fn undo_of_an_old_row_leaves_the_first_new_row() {
     undo_of_an_old_row_meets_the_first_new_one();
 }
 
-/// Large values that old rows have left to purge lie where new ones lie, and both spaces have given out numbers meanwhile.
+/// Large values of old rows that purge has still to free have the page numbers of new ones, and both spaces have allocated numbers meanwhile.
 #[test]
 fn purge_of_old_rows_frees_no_page_of_rebuilt_ones() {
     let (sim, disk, engine) = started(7);

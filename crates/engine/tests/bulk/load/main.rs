@@ -41,7 +41,7 @@ fn open(sim: &SimWorld, disk: &Arc<SimDisk>) -> Result<Arc<Engine>, Error> {
     Engine::open(config, Parts { world: sim.world(), volume: disk.clone(), flash: None, store: None })
 }
 
-/// A plain index on what does not come in order, one that follows the rows, a unique one in which some are NULL.
+/// A plain index whose keys come out of order, one in the order of the rows, a unique one with some NULLs.
 const INDEXES: [(&str, bool); 4] = [("PRIMARY", true), ("hash", false), ("near", false), ("unique", true)];
 
 fn make(engine: &Engine, name: &str) -> Result<Arc<Table>, Error> {
