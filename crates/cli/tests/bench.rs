@@ -114,7 +114,7 @@ fn a_trace_is_replayed_through_each_policy() {
     assert!(of(2, "flash_hits") >= of(0, "flash_hits") && of(2, "flash_hits") >= of(1, "flash_hits"));
     assert!(of(1, "flash_writes") < of(0, "flash_writes"));
     assert_eq!(of(0, "bytes_written"), of(0, "flash_writes") * 16384.0);
-    // The same as a table, and what is wrong is said.
+    // The same as a table; wrong arguments are refused with an error.
     let table = cache(&["--trace", file, "zipf:1:100:1000", "--policy", "fifo"]);
     let text = String::from_utf8_lossy(&table.stdout).into_owned();
     assert!(

@@ -80,7 +80,7 @@ fn a_setting_that_the_volume_overrules_is_named_and_others_are_not() {
         assert!(status.status.success());
         String::from_utf8(status.stderr).unwrap()
     };
-    // It was made with 8M, 1 and 16M. More of the object buffer is what the next start gives it.
+    // It was made with 8M, 1 and 16M. A larger object buffer takes effect at the next start.
     assert_eq!(warned(""), "");
     assert_eq!(warned("log = \"8M\"\nlog_partitions = 1\nobject_buffer = \"20M\"\nmemory = \"64M\""), "");
     let said = warned("log = \"96M\"\nlog_partitions = 3\nobject_buffer = \"8M\"");

@@ -123,7 +123,7 @@ fn unfinished_and_prepared_transactions_and_delete_marks_are_no_faults() {
     std::mem::forget((view, open, prepared)); // dropped, they would roll back, and wait for workers
 }
 
-/// Found by killing: purge gives a transaction's undo back page by page, and a crash may come between.
+/// Found by killing: purge frees a transaction's undo page by page, and a crash may happen in between.
 #[test]
 fn a_purge_interrupted_within_a_transactions_undo_is_no_fault() {
     let instance = Instance::new("purged", true);

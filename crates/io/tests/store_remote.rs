@@ -41,7 +41,7 @@ fn a_local_directory_keeps_the_contract() {
     assert_eq!(plain.get(Purpose::Merge, "once/a").unwrap().0, b"first");
 }
 
-/// As when a file system is unmounted: what is put below the mount would be gone when it is back.
+/// As when a file system is unmounted: objects put below the mount point would be hidden when it is mounted again.
 #[test]
 fn a_local_directory_that_was_moved_away_answers_nothing() {
     let dir = Scratch::new("moved");

@@ -48,7 +48,7 @@ fn note(fd: c_int) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Takes the place of the C library's for this whole program. Nothing is synced: only what is asked for counts.
+/// Replaces the C library's function in this whole program. It syncs nothing and only records the calls.
 #[unsafe(no_mangle)]
 extern "C" fn fsync(fd: c_int) -> c_int {
     let is_dir = std::fs::metadata(format!("/proc/self/fd/{fd}")).is_ok_and(|meta| meta.is_dir());
@@ -65,7 +65,7 @@ extern "C" fn fdatasync(fd: c_int) -> c_int {
     fsync(fd)
 }
 
-/// The number of a directory that is gone may be another's next: names that were noted don't mean that one.
+/// A removed directory's inode number may be reused: recorded names of the old directory don't count for the new one.
 #[unsafe(no_mangle)]
 extern "C" fn rmdir(path: *const c_char) -> c_int {
     // SAFETY: a path of the caller's, ended by a zero, as the C library asks for.
@@ -150,7 +150,7 @@ fn a_volumes_directory_survives_power_loss() {
     assert!(left(&scratch.0, "new/volume/file").is_some());
 }
 
-/// A second sync says that all is well, and what is read comes from the page cache: a put that was not synced was taken for whole when it
+/// A second sync returns success, and reads come from the page cache: a put that was not synced was taken for whole when it
 /// was looked for.
 #[test]
 fn after_a_failed_sync_nothing_is_acknowledged_until_the_directory_is_reopened() {

@@ -1,4 +1,4 @@
-//! Each fault does what it says, once as often as it says.
+//! Each fault has its documented effect, exactly as often as it was set.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

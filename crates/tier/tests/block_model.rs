@@ -112,7 +112,7 @@ impl Tally {
     }
 }
 
-/// A random run; Err says what was served that should not have been.
+/// A random run; `Err` names a value that was served wrongly.
 fn one_run(seed: u64, seen: &mut Tally) -> Result<(), String> {
     let sim = SimWorld::new(seed);
     let random = sim.random.clone();

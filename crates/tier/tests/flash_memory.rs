@@ -1,5 +1,5 @@
 //! What the flash costs in memory, counted by the allocator: at most 16 bytes for each page's room, ghost
-//! list and hash table included; and what a cache of blocks costs is what its settings say. CloudJump III §4.1.3 has 46; DESIGN §9.
+//! list and hash table included; and a cache of blocks takes the memory that its settings give. CloudJump III §4.1.3 has 46; DESIGN §9.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicI64, Ordering};

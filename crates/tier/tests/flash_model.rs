@@ -70,7 +70,7 @@ struct Hits {
     resized: u64,
 }
 
-/// A random run; Err says what was served that should not have been.
+/// A random run; `Err` names an image that was served wrongly.
 fn one_run(seed: u64) -> Result<Hits, String> {
     let sim = SimWorld::new(seed);
     let random = sim.random.clone();

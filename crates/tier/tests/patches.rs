@@ -435,7 +435,7 @@ fn a_scan_prefetches_pages_of_a_blocks_object_past_those_of_its_patch() {
     assert!(requests() <= 2 + 4, "{} requests", requests());
 }
 
-/// They are in slots, and what is read ahead ends before them where there are many.
+/// These pages are in slots, and read-ahead ends before them if there are many.
 #[test]
 fn the_dead_pages_of_a_patch_are_not_read_ahead() {
     let rig = Rig::with_flash(17, 300, 0);
@@ -460,7 +460,7 @@ fn the_dead_pages_of_a_patch_are_not_read_ahead() {
     assert_eq!(got(), 10 * PAGE_SIZE as u64, "one");
 }
 
-/// What is to be put of the block is asked of its patch and of its object each by itself.
+/// The pages to merge are read from the block's patch and from its object with one request each.
 #[test]
 fn a_patch_whose_pages_are_in_memory_is_not_read() {
     let rig = Rig::with_flash(18, 300, 0);

@@ -47,7 +47,7 @@ fn a_scan_finds_what_it_reads_in_memory() {
     let rig = cold();
     assert_eq!(scan(&rig, true), (1, 2));
     let counters = &rig.run.pages.pool().counters;
-    // The first page, and the second with those that came along; the others were there.
+    // The first page, and the second with its prefetched neighbours; the others were in memory.
     assert_eq!(counters.misses.load(Ordering::Relaxed), 2);
     assert_eq!(counters.prefetched.load(Ordering::Relaxed), u64::from(PAGES) - 33);
 }

@@ -43,7 +43,7 @@ fn sunk_pages_are_read_from_their_old_slots_until_those_are_reused() {
     assert_eq!((rig.run.map.slots_free(), rig.run.map.clean_copies()), (128, 100));
     rig.read_all();
     assert_eq!((requests(), clean()), (0, 100));
-    // Those that were never used are given out first, then those that were left first; and what is new is read.
+    // Slots that were never used are allocated first, then those freed first; and reads return the new pages.
     (0..60).for_each(|i| assert!(rig.flush(page_of(1, i))));
     assert!(rig.flush(page_of(0, 99)));
     assert_eq!(rig.run.map.clean_copies(), 100 - (61 - 28));
@@ -83,7 +83,7 @@ fn pages_sunk_together_are_read_together_from_their_old_slots() {
     };
     (0..100).for_each(|i| assert!(rig.flush(page_of(0, i))));
     rig.run.sinker.sink_block(block_of(0)).unwrap();
-    // 28 slots were never used, and then those of the first 32 pages are given out.
+    // 28 slots were never used; after them the slots of the first 32 pages are allocated.
     (0..60).for_each(|i| assert!(rig.flush(page_of(1, i))));
     read(30, 5);
     assert_eq!(counts(), (1, 2, 3), "two pages with one request, three from their slots");
@@ -468,7 +468,7 @@ fn flash_repairs_what_the_volume_lost() {
     rig.read_all();
 }
 
-/// A merge asks the old object for all that it has, also for what is near.
+/// A merge reads all pages from the old object, also those that nearer tiers have.
 #[test]
 fn flash_repairs_what_the_old_object_lost() {
     let mut rig = Rig::without_patches(1, 200, 40);
@@ -705,7 +705,7 @@ fn an_object_is_deleted_once_all_its_pages_are_durably_unneeded() {
     rig.read(page_of(0, 1)).unwrap();
 }
 
-/// A table with a cap in the object buffer has its blocks sunk though there is room and none has cooled; another's stay.
+/// Blocks of a table with a cap in the object buffer sink although there is room and none has cooled; other tables' blocks stay.
 #[test]
 fn a_table_above_its_cap_sinks_first_and_alone() {
     use terrace_tier::limits::quota::{Placement, Rules, Share, TableRule};
@@ -729,7 +729,7 @@ fn a_table_above_its_cap_sinks_first_and_alone() {
     rig.read_all();
 }
 
-/// A table that may put an object a second: its blocks stay while others give room, and go, counted, when they do not.
+/// A table that may put one object a second: its blocks stay while others free slots, and sink beyond the limit, counted, when they do not.
 #[test]
 fn a_table_without_tokens_keeps_its_blocks_while_others_sink() {
     use terrace_tier::limits::quota::{Limit, Placement, Rules, TableRule};

@@ -26,7 +26,7 @@ struct Resized {
     given_up: u64,
 }
 
-/// Another size for flash, or for the object buffer: as far as it comes before it is given up.
+/// Resizes flash or the object buffer, as far as that gets before it is cancelled.
 fn resize(rig: &mut Rig, done: &mut Resized) {
     let random = rig.sim.random.clone();
     if random.one_in(2) {
