@@ -203,7 +203,7 @@ fn a_read_that_stalls_parks_its_client_alone_and_keeps_the_order_of_its_replies(
     parked.send("GET warm");
     setup.storage.wait_for_reads(1);
     assert_eq!(second.ask("INCR warm"), int(3));
-    // One read, whoever wants the key.
+    // One read, however many clients want the key.
     third.send("INCR cold");
     assert_eq!(second.ask("GET warm"), bulk("3"));
     setup.storage.release();
