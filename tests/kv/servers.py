@@ -126,7 +126,7 @@ def value(client, key):
 
 
 def contents(server):
-    """Everything that a server has: of each database, each key's value and time of expiry."""
+    """Everything that a server has: each key's value and expiry time in each database."""
     found = {}
     for db in (0, 3):
         client = server.client(db=db)

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A file beside the buckets with `<one in> <seconds>`: while it exists, one in `<one in>` requests is refused with SlowDown, to be retried after `<seconds>`.
 const SLOW_DOWN: &str = "slow-down";
-/// A file beside the buckets: while it is there, each request waits for so many milliseconds, as on a network.
+/// A file beside the buckets with a number of milliseconds: while it exists, each request waits that long, as on a network.
 const DELAY: &str = "delay-ms";
 
 pub const KEY: &str = "TESTKEY";

@@ -85,7 +85,7 @@ fn try_to_prove(from: &mut Connection, to: &mut Connection, replica: &Replica) -
     finish(from, to, replica, suspects).map(|is_proved| is_proved.then_some(compared))
 }
 
-/// Compares the last suspects while nobody writes to the source.
+/// Compares the last suspects while the source's writers are paused.
 fn finish(
     from: &mut Connection,
     to: &mut Connection,
