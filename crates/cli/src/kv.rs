@@ -18,7 +18,8 @@ use std::sync::Arc;
 use terrace::open::Listener;
 use terrace_engine::engine::inspect::metrics::running;
 use terrace_kv::signals::Signals;
-use terrace_kv::storage::Storage;
+use terrace_io::real::disk::RealDisk;
+use terrace_kv::storage::{Storage, journal};
 use terrace_kv::storage::engine::EngineStorage;
 
 /// The engine's share of the memory, as a divisor, and the least that it runs with.
@@ -168,7 +169,13 @@ fn open_storage(dir: &str, object: &str, memory: usize) -> Result<Arc<EngineStor
         config = config.memory((memory as u64 / ENGINE_SHARE).max(ENGINE_BYTES_MIN));
     }
     let db = terrace::Db::open_with(config).map_err(|error| format!("{dir}: {error}"))?;
-    EngineStorage::open(db).map_err(|error| format!("{dir}: {error}"))
+    let log = RealDisk::open(std::path::Path::new(dir).join("write-back"));
+    let log = log.map_err(|error| format!("{dir}: {error}"))?;
+    let storage = EngineStorage::open_with_log(db, Some(Arc::new(log)));
+    let storage = storage.map_err(|error| format!("{dir}: {error}"))?;
+    // What a server with write-back has left behind.
+    journal::replay::catch_up(&*storage).map_err(|error| format!("{dir}: {error}"))?;
+    Ok(storage)
 }
 
 /// The addresses of `bind`. One with `-` before it may be missing on this machine.

@@ -6,6 +6,7 @@
 //! 2. After a command, transaction or script (`Core::finish`): what it touched and changed is one group of the queue. Its reply, and all later replies of the
 //!    client, are held until the group is stored. A read of a key that is not stored yet is such a group too.
 //! 3. At the end of a turn (`Core::write_changes`): all groups that can be written are one write (write-through).
+//!    With write-back they are a record of its log instead, and are written later (`write_back`).
 //! 4. Completions come from other threads through the [`Mailbox`], which wakes the event loop.
 //!
 //! Eviction takes clean values out of memory (`dispatch::evict`). Keys that a parked or blocked client was told of are pinned ([`Tier::pin`]), so that a key
@@ -13,6 +14,8 @@
 //! ([`Tier::losses`]), and what was found absent before counts no more.
 //!
 //! Here is the state. What runs on it is in `dispatch`: `reads` (1), `writes` (2 and 3), `evict`, `scan` (`SCAN`, `KEYS` and `RANDOMKEY` over storage and memory).
+
+pub mod write_back;
 
 use crate::client::ClientId;
 use crate::keyspace::Databases;
@@ -42,6 +45,13 @@ pub enum Event {
     Expired(Result<Vec<Key>, StorageError>),
     /// A piece of the walk that builds a part of the filter.
     Walked(Result<Scanned, StorageError>),
+    /// The write-back log is durable up to a record.
+    Synced(Result<u64, StorageError>),
+    /// A key of a write was read whose outcome is not known.
+    Settled {
+        key: Key,
+        read: Result<Option<Stored>, StorageError>,
+    },
 }
 
 /// Where completions leave their results. At most one for each read, write and scan in flight.
@@ -120,6 +130,8 @@ const FILTER_KEYS: u64 = 1 << 20;
 pub(crate) struct Counted {
     pub(crate) emptied: Vec<u16>,
     pub(crate) added: BTreeMap<u16, i64>,
+    /// Whether its changes are in the write-back log.
+    pub(crate) is_logged: bool,
 }
 
 /// Counters of `INFO tiering`.
@@ -138,8 +150,9 @@ pub struct Counters {
     pub failed_groups: u64,
     /// Keys that groups changed: several changes of a key may become one row.
     pub changes: u64,
-    /// Keys that storage was asked for.
+    /// Keys that storage was asked for, and calls that asked.
     pub reads: u64,
+    pub read_calls: u64,
 }
 
 pub struct Tier {
@@ -148,6 +161,8 @@ pub struct Tier {
     pub queue: Queue,
     pub counters: Counters,
     pub filter: Filter,
+    /// Write-back, if there is a place for its log.
+    pub back: Option<write_back::WriteBack>,
     pub(crate) rebuild: Option<Rebuild>,
     /// Parts of the filter that are to be built.
     pub(crate) to_build: VecDeque<usize>,
@@ -194,6 +209,7 @@ impl Tier {
         }
         Tier {
             filter,
+            back: None,
             rebuild: None,
             to_build: VecDeque::new(),
             asked_absent: vec![0; PARTS].into(),
@@ -229,7 +245,9 @@ impl Tier {
 
     /// Whether everything that was changed is stored.
     pub fn is_drained(&self) -> bool {
-        self.queue.is_empty() && self.mailbox.is_empty()
+        self.queue.is_empty()
+            && self.mailbox.is_empty()
+            && self.back.as_ref().is_none_or(|back| back.promises.is_kept())
     }
 
     /// What memory knows better than storage does now.
@@ -291,7 +309,8 @@ impl Tier {
 
     /// How long the oldest change waits, in milliseconds.
     pub fn dirty_ms(&self, now_ms: i64) -> i64 {
-        self.dirty_since_ms.map_or(0, |since| (now_ms - since).max(0))
+        let since = self.queue.oldest().map(|oldest| oldest.ms).or(self.dirty_since_ms);
+        since.map_or(0, |since| (now_ms - since).max(0))
     }
 }
 
@@ -305,6 +324,20 @@ impl Tier {
         // A database that does not exist is the handler's to refuse.
         let Some(db) = dbs.all.get(usize::from(key.db)) else { return true };
         db.resident(&key.name).is_some() || self.queue.holds(key)
+    }
+
+    /// Tells the filter of a write that is issued.
+    pub(crate) fn note_filter(&mut self, write: &crate::storage::Write) {
+        if !write.emptied.is_empty() {
+            self.filter.emptied();
+        }
+        for row in &write.rows {
+            let position = Position::of(&row.key.name);
+            match row.value {
+                Some(_) => self.filter.insert(row.key.db, position),
+                None => self.filter.deleted(position),
+            }
+        }
     }
 
     /// Whether storage cannot have a key.

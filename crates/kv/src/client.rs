@@ -95,6 +95,8 @@ pub struct Client {
     /// Output that waits for storage, in order.
     held: VecDeque<Held>,
     pub held_bytes: usize,
+    /// Its next command waits for some time, as much is dirty.
+    pub is_delayed: bool,
     /// How many values memory had lost when the client began to wait for a key.
     pub losses_seen: u64,
     pub multi: Option<Multi>,
@@ -151,6 +153,7 @@ impl Client {
             was_cold: false,
             held: VecDeque::new(),
             held_bytes: 0,
+            is_delayed: false,
             losses_seen: 0,
             multi: None,
             watched: Vec::new(),
@@ -171,10 +174,17 @@ impl Client {
 
     /// Holds the output from `start` on until the group is stored; earlier output goes first. False if there is nothing to hold.
     pub fn hold(&mut self, start: usize, group: GroupId) -> bool {
-        let bytes = self.reply.buffer.split_off(start.min(self.reply.buffer.len()));
-        if bytes.is_empty() {
+        if start >= self.reply.buffer.len() {
             return false;
         }
+        if start == 0
+            && let Some(last) = self.held.back_mut().filter(|last| last.group == Some(group))
+        {
+            self.held_bytes += self.reply.buffer.len();
+            last.bytes.append(&mut self.reply.buffer);
+            return true;
+        }
+        let bytes = self.reply.buffer.split_off(start);
         let before = std::mem::take(&mut self.reply.buffer);
         self.held_bytes += before.len() + bytes.len();
         if !before.is_empty() {

@@ -8,6 +8,7 @@
 pub mod files;
 
 use crate::resp::parse::{parse_i64, split_words};
+use crate::tiering::write_policy::{Bounds, Mode};
 use crate::value::glob;
 
 #[derive(Clone, Copy)]
@@ -76,6 +77,9 @@ const PARAMETERS: &[Parameter] = &[
     free("save", Kind::SavePoints, ""),
     fixed("dbfilename", Kind::FileName, "dump.rdb"),
     free("stop-writes-on-bgsave-error", Kind::Bool, "yes"),
+    free("tiering-write-policy", Kind::OneOf(&["write-through", "write-back"]), "write-through"),
+    free("tiering-dirty-max-bytes", Kind::Bytes, "67108864"),
+    free("tiering-dirty-max-ms", Kind::Int(1, 3_600_000), "500"),
     free("proto-max-bulk-len", Kind::Bytes, "536870912"),
     free("client-query-buffer-limit", Kind::Bytes, "1073741824"),
     free("notify-keyspace-events", Kind::Notices, ""),
@@ -122,6 +126,7 @@ const PROMISES: &[(&str, &[&str], &str)] = &[
     ("object", &[""], NO_DIR),
     ("appendonly", &["no"], NO_DIR),
     ("appendfsync", &["everysec", "no"], NO_DIR),
+    ("tiering-write-policy", &["write-through"], NO_DIR),
     ("timeout", &["0"], "idle connections are not closed"),
 ];
 
@@ -187,6 +192,9 @@ pub struct Limits {
     pub eviction: Eviction,
     /// Keys that are remembered for clients that cache; 0: any number.
     pub tracked_keys_max: usize,
+    pub write_policy: Mode,
+    /// What may be dirty.
+    pub dirty: Bounds,
 }
 
 pub struct Config {
@@ -534,6 +542,15 @@ impl Config {
             memory_bytes_max: self.size("maxmemory"),
             eviction: Eviction::parse(self.text("maxmemory-policy"), self.size("maxmemory-samples")),
             tracked_keys_max: usize::try_from(self.number("tracking-table-max-keys")).unwrap_or(usize::MAX),
+            write_policy: match self.text("tiering-write-policy") {
+                "write-back" => Mode::WriteBack,
+                _ => Mode::WriteThrough,
+            },
+            dirty: Bounds {
+                write_bytes: Bounds::default().write_bytes,
+                age_ms: self.size("tiering-dirty-max-ms") as u64,
+                dirty_bytes_max: self.size("tiering-dirty-max-bytes") as u64,
+            },
         };
     }
 }

@@ -8,6 +8,7 @@
 //! | `reads` | fetching the keys of commands from storage, parked clients |
 //! | `writes` | groups of changes, their writes, the replies that wait for them |
 //! | `absent` | building the filter of keys that storage cannot have |
+//! | `write_back` | the log of a turn, writes of what is dirty, clients that are slowed |
 //! | `evict` | keeping memory within `maxmemory` |
 //! | `scan` | walks over the keys that storage and memory have |
 
@@ -16,6 +17,7 @@ mod evict;
 mod pauses;
 mod reads;
 mod scan;
+mod write_back;
 mod writes;
 
 use crate::client::acl::Denied;
@@ -73,7 +75,11 @@ impl Core {
         if matches!(admitted, Ok(Admitted::Paused)) {
             return;
         }
+        let mut ran = None;
         if let Ok(Admitted::Runs(found)) = admitted {
+            if self.throttles(client, found, args) {
+                return;
+            }
             match self.prepare(client, found, args) {
                 Prepared::Ready => {}
                 Prepared::Parked => return,
@@ -102,6 +108,7 @@ impl Core {
                 let mut reply = std::mem::take(&mut client.reply);
                 self.run(client, &mut reply, found, args, false);
                 client.reply = reply;
+                ran = Some(found);
             }
         }
         if skips && client.reply_mode == ReplyMode::SkipNext {
@@ -119,6 +126,9 @@ impl Core {
         }
         self.pass_on_changes(Some(client));
         self.finish(Some(client), start);
+        if let Some(found) = ran {
+            self.slow(client, found);
+        }
     }
 
     /// Whether a command may run now: authenticated, allowed where the client is, or queued for EXEC.

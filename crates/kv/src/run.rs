@@ -1,13 +1,15 @@
 //! Starting a server.
 
-use crate::attached::Tier;
+use crate::attached::write_back::WriteBack;
+use crate::attached::{Event, Tier};
 use crate::config::Config;
 use crate::config::files::Files;
 use crate::keyspace::Databases;
 use crate::net::event_loop::EventLoop;
 use crate::server::{Core, Server};
 use crate::signals::Signals;
-use crate::storage::Storage;
+use crate::storage::journal::{self, Journal};
+use crate::storage::{Storage, StorageError};
 use parking_lot::Mutex;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -27,6 +29,19 @@ pub fn listen(
     storage: Option<Arc<dyn Storage>>,
     files: Option<Box<dyn Files>>,
 ) -> std::io::Result<Listening> {
+    let core = Arc::new(Mutex::new(core(world.clone(), config, storage, files)?));
+    core.lock().server.saves.attach(&core);
+    let event_loop = EventLoop::new(world, core.clone(), addresses)?;
+    Ok(Listening { core, event_loop })
+}
+
+/// A server without sockets. What the write-back log has and storage has not is in storage when this returns.
+pub fn core(
+    world: World,
+    config: Config,
+    storage: Option<Arc<dyn Storage>>,
+    files: Option<Box<dyn Files>>,
+) -> std::io::Result<Core> {
     let seed = (world.random.next_u64(), world.random.next_u64());
     let mut dbs = Databases::new(config.number("databases") as u16, seed);
     dbs.set_now(world.clock.unix_ms() as i64);
@@ -37,7 +52,7 @@ pub fn listen(
     server.apply_config();
     if let Some(storage) = storage {
         dbs.all.iter_mut().for_each(|db| db.has_storage = true);
-        server.tier = Some(Box::new(Tier::new(storage, dbs.all.len() as u16)));
+        server.tier = Some(Box::new(attach(&world, storage, dbs.all.len() as u16)?));
         crate::command::functions::take_stored(&mut server)
             .map_err(|why| std::io::Error::new(std::io::ErrorKind::InvalidData, why))?;
     }
@@ -46,10 +61,21 @@ pub fn listen(
     if server.tier.is_none() {
         load_snapshot(&mut dbs, &mut server)?;
     }
-    let core = Arc::new(Mutex::new(Core { dbs, server }));
-    core.lock().server.saves.attach(&core);
-    let event_loop = EventLoop::new(world, core.clone(), addresses)?;
-    Ok(Listening { core, event_loop })
+    Ok(Core { dbs, server })
+}
+
+/// Replays the write-back log, if there is a place for one, and attaches storage.
+fn attach(world: &World, storage: Arc<dyn Storage>, databases: u16) -> std::io::Result<Tier> {
+    let failed = |error: StorageError| std::io::Error::other(error.to_string());
+    let last = journal::replay::catch_up(&*storage).map_err(failed)?;
+    let mut tier = Tier::new(storage, databases);
+    if let Some((disk, last)) = last {
+        let mailbox = tier.mailbox.clone();
+        let done = Box::new(move |synced| mailbox.send(Event::Synced(synced)));
+        let journal = Journal::begin(world, disk, last, done);
+        tier.back = Some(WriteBack::new(journal.map_err(|error| failed(error.into()))?, last));
+    }
+    Ok(tier)
 }
 
 /// Loads the snapshot file, if there is one.

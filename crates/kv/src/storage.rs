@@ -15,13 +15,16 @@
 //! | --- | --- |
 //! | `row` | the key of a row: slot, hash, position of a `SCAN` cursor |
 //! | `engine` | the adapter over `terrace::Db` |
+//! | `journal` | the log of write-back |
 //! | `none` | no storage: memory is all there is |
 
 pub mod engine;
+pub mod journal;
 pub mod none;
 pub mod row;
 
 use std::sync::Arc;
+use terrace_io::disk::Disk;
 
 pub use row::Position;
 
@@ -111,11 +114,14 @@ pub struct Write {
     /// Databases that are emptied before the rows are written.
     pub emptied: Vec<u16>,
     pub rows: Vec<Row>,
+    /// Write-back: with this write, storage has everything up to this record of the write-back log. Kept with the rows, atomically. Such a write is
+    /// large and no client waits for it: it is not made on the caller's thread.
+    pub log_position: Option<u64>,
 }
 
 impl Write {
     pub fn is_empty(&self) -> bool {
-        self.emptied.is_empty() && self.rows.is_empty()
+        self.emptied.is_empty() && self.rows.is_empty() && self.log_position.is_none()
     }
 }
 
@@ -180,4 +186,10 @@ pub trait Storage: Send + Sync {
 
     /// How many keys a database has, expired ones included until they are deleted. Exact, and takes no time.
     fn count(&self, db: u16) -> u64;
+
+    /// The newest [`Write::log_position`] that was written; 0 if there was none.
+    fn log_position(&self) -> u64;
+
+    /// Where the write-back log is kept; `None`: there is no place for one, and only write-through is possible.
+    fn log_disk(&self) -> Option<Arc<dyn Disk>>;
 }

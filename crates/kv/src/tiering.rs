@@ -8,6 +8,7 @@
 //! | `queue` | changes on their way to storage: order per key, coalescing, transactions, failures |
 //! | `fetch` | reads of storage: one a key, superseded by writes, deferred ones together |
 //! | `filter` | which keys storage cannot have |
+//! | `promises` | write-back: which replies wait for which record of the log |
 //! | `write_policy` | write-through and write-back: when to write, whom to slow |
 //! | `evict/` | which clean value to evict: LRU, LFU, S3-FIFO |
 //!
@@ -16,5 +17,6 @@
 pub mod evict;
 pub mod fetch;
 pub mod filter;
+pub mod promises;
 pub mod queue;
 pub mod write_policy;

@@ -167,11 +167,18 @@ const SCRIPT: &str =
     "redis.call('set',KEYS[1],ARGV[1]);redis.call('set',KEYS[2],ARGV[1]);return(redis.call('get',KEYS[1]))";
 
 /// Clients write until the server is killed. Each counts what was acknowledged, in a key of its own, in two keys of a transaction and in two of a script.
-fn killed_under_load(fsync: &str) {
+fn killed_under_load(fsync: &str, policy: &str) {
+    // What is dirty is written in small pieces, so that each round is killed among them.
+    let settings = [
+        ("appendfsync", fsync),
+        ("tiering-write-policy", policy),
+        ("tiering-dirty-max-ms", "5"),
+        ("tiering-dirty-max-bytes", "16384"),
+    ];
     let dir = tempfile::tempdir().unwrap();
     let mut acknowledged = [0i64; 4];
     for round in 0..3 {
-        let server = Process::start(dir.path(), fsync);
+        let server = Process::start_with(Some(dir.path()), &settings);
         let (told, heard) = std::sync::mpsc::channel();
         let writers: Vec<_> = (0..4usize)
             .map(|writer| {
@@ -210,7 +217,7 @@ fn killed_under_load(fsync: &str) {
             assert!(acked >= acknowledged[writer]);
             acknowledged[writer] = acked;
         }
-        let server = Process::start(dir.path(), fsync);
+        let server = Process::start_with(Some(dir.path()), &settings);
         let mut client = server.connect();
         for (writer, acked) in acknowledged.iter_mut().enumerate() {
             let mut number = |key: &str| match client.ask(&format!("GET {key}:{writer}")) {
@@ -242,15 +249,30 @@ fn killed_under_load(fsync: &str) {
 
 #[test]
 fn what_was_acknowledged_survives_kill_9_with_appendfsync_always() {
-    killed_under_load("always");
+    killed_under_load("always", "write-through");
 }
 
 #[test]
 fn what_was_acknowledged_survives_kill_9_with_appendfsync_everysec() {
-    killed_under_load("everysec");
+    killed_under_load("everysec", "write-through");
 }
 
 #[test]
 fn what_was_acknowledged_survives_kill_9_with_appendfsync_no() {
-    killed_under_load("no");
+    killed_under_load("no", "write-through");
+}
+
+#[test]
+fn what_was_acknowledged_in_write_back_survives_kill_9_with_appendfsync_always() {
+    killed_under_load("always", "write-back");
+}
+
+#[test]
+fn what_was_acknowledged_in_write_back_survives_kill_9_with_appendfsync_everysec() {
+    killed_under_load("everysec", "write-back");
+}
+
+#[test]
+fn what_was_acknowledged_in_write_back_survives_kill_9_with_appendfsync_no() {
+    killed_under_load("no", "write-back");
 }

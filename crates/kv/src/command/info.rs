@@ -153,13 +153,17 @@ fn info(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
     {
         begin(&mut out, "Tiering");
         line!("tiering_storage:{}", tier.storage.name());
-        line!("tiering_mode:write-through");
+        let back = tier.back.as_ref();
+        let is_write_back =
+            back.is_some_and(|back| back.mode == crate::tiering::write_policy::Mode::WriteBack);
+        line!("tiering_mode:{}", if is_write_back { "write-back" } else { "write-through" });
         line!("tiering_keys_known:{}", tier.counters.resident);
         line!("tiering_keys_fetched:{}", tier.counters.fetched);
         line!("tiering_keys_absent:{}", tier.counters.absent);
         line!("tiering_keys_filtered:{}", tier.counters.filtered);
         line!("tiering_keys_wanted:{}", tier.wanted());
         line!("tiering_reads:{}", tier.counters.reads);
+        line!("tiering_read_calls:{}", tier.counters.read_calls);
         line!("tiering_filter_parts:{}", tier.filter.known_parts());
         line!("tiering_filter_bytes:{}", tier.filter.bytes());
         line!("tiering_groups:{}", tier.counters.groups);
@@ -168,11 +172,27 @@ fn info(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
         line!("tiering_rows:{}", tier.counters.rows);
         line!("tiering_waiting_keys:{}", tier.queue.waiting_keys());
         line!("tiering_waiting_bytes:{}", tier.queue.waiting_bytes());
+        line!("tiering_dirty_keys:{}", tier.queue.held().count());
+        line!("tiering_dirty_bytes:{}", tier.queue.waiting_bytes() + tier.queue.flight_bytes());
         line!("tiering_dirty_ms:{}", tier.dirty_ms(now_ms));
+        if let Some(back) = back {
+            let text = |error: Option<&crate::storage::StorageError>| {
+                error.map_or("none".to_owned(), |error| error.to_string().replace(['\r', '\n'], " "))
+            };
+            line!("tiering_log_bytes:{}", back.journal.bytes());
+            line!("tiering_log_records:{}", back.journal.records);
+            line!("tiering_log_appended_bytes:{}", back.journal.appended_bytes);
+            line!("tiering_log_failure:{}", text(back.journal.failure()));
+            line!("tiering_write_failure:{}", text(back.failure.as_ref()));
+            line!("tiering_writes_failed:{}", back.counters.failed_writes);
+            line!("tiering_commands_waited:{}", back.counters.waited);
+            line!("tiering_commands_delayed:{}", back.counters.delayed);
+            line!("tiering_delay_usec:{}", back.counters.delay_us);
+        }
         let ratio = |of: u64, to: u64| of as f64 / to.max(1) as f64;
         line!("tiering_changes:{}", tier.counters.changes);
         line!("tiering_coalescing_factor:{:.3}", ratio(tier.counters.changes, tier.counters.rows));
-        let calls = tier.counters.reads + tier.counters.writes;
+        let calls = tier.counters.read_calls + tier.counters.writes;
         line!("tiering_store_calls_per_command:{:.4}", ratio(calls, server.stats.commands));
         line!("tiering_evicted:{}", server.stats.evicted);
     }

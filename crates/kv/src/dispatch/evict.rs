@@ -183,7 +183,7 @@ impl Core {
     }
 
     /// Whether memory may forget a key of a database.
-    fn may_evict(&self, db: u16, key: &Key) -> bool {
+    pub fn may_evict(&self, db: u16, key: &Key) -> bool {
         let Some(tier) = &self.server.tier else { return true };
         let place = (db, key.clone());
         if self.server.watching.contains_key(&place) || self.server.waiting.contains_key(&place) {

@@ -6,11 +6,8 @@ use crate::command::table::{Flags, Found, table};
 use crate::command::{Arg, scripting};
 use crate::server::Core;
 
-/// Whether a command has to wait.
-fn stops(pause: &Pause, client: &Client, found: Found, now_ms: i64) -> bool {
-    if pause.until_ms <= now_ms {
-        return false;
-    }
+/// Whether a command may change something, as its row in the table says.
+pub(super) fn may_write(client: &Client, found: Found) -> bool {
     let changes = |found: Found| {
         found.row.flags.contains(Flags::WRITE) || found.row.flags.contains(Flags::MAY_REPLICATE)
     };
@@ -21,7 +18,15 @@ fn stops(pause: &Pause, client: &Client, found: Found, now_ms: i64) -> bool {
             table().find_with_subcommand(&args).is_some_and(changes)
         })
     };
-    !pause.only_writes || changes(found) || (found.row.name == "exec" && of_transaction())
+    changes(found) || (found.row.name == "exec" && of_transaction())
+}
+
+/// Whether a command has to wait.
+fn stops(pause: &Pause, client: &Client, found: Found, now_ms: i64) -> bool {
+    if pause.until_ms <= now_ms {
+        return false;
+    }
+    !pause.only_writes || may_write(client, found)
 }
 
 impl Core {

@@ -56,6 +56,8 @@ impl Core {
                 Event::Scanned { client, piece } => self.scanned(client, piece),
                 Event::Expired(keys) => self.expire_stored(keys),
                 Event::Walked(piece) => self.filter_walked(piece),
+                Event::Synced(synced) => self.log_synced(synced, self.durability()),
+                Event::Settled { key, read } => self.settled(&key, read),
             }
         }
     }
@@ -79,6 +81,10 @@ impl Core {
 
     /// Makes the keys of a command known, or parks its client until they are.
     pub fn prepare(&mut self, client: &mut Client, found: Found, args: &[Arg<'_>]) -> Prepared {
+        // A fetch for an update waits for others; a read of the key begins it at once.
+        let is_deferred = self.is_write_back() && super::pauses::may_write(client, found);
+        let urgency = if is_deferred { Urgency::Deferred } else { Urgency::Now };
+        let now_ms = self.dbs.all[0].now_ms.max(0) as u64;
         let Some(tier) = &mut self.server.tier else { return Prepared::Ready };
         let id = client.id;
         if keys::is_walker(found) {
@@ -114,7 +120,7 @@ impl Core {
             client.was_cold = true;
             tier.counters.reads += cold.len() as u64;
             for key in &cold {
-                tier.fetches.want(key, id, Urgency::Now, 0);
+                tier.fetches.want(key, id, urgency, now_ms);
             }
             let mut wait_now = wait.unwrap_or(Wait { losses, ..Wait::default() });
             wait_now.keys.clear();
@@ -161,10 +167,11 @@ impl Core {
     /// Begins the reads that are due and takes up those that storage answers at once.
     pub fn begin_reads(&mut self) {
         let Some(tier) = &mut self.server.tier else { return };
-        let begun = tier.fetches.begin(0);
+        let begun = tier.fetches.begin(self.dbs.all[0].now_ms.max(0) as u64);
         if begun.is_empty() {
             return;
         }
+        tier.counters.read_calls += 1;
         let keys: Vec<Key> = begun.iter().map(|(_, key)| key.clone()).collect();
         let ids: HashMap<Key, FetchId> = begun.iter().map(|(id, key)| (key.clone(), *id)).collect();
         let mailbox = tier.mailbox.clone();

@@ -1,12 +1,14 @@
 //! Groups of changes, their writes, and the replies that wait for them.
 
 use super::reads::{error_text, stored_form};
+use super::write_back::KEY_BYTES;
 use crate::attached::{Counted, Event};
 use crate::client::Client;
+use crate::planted;
 use crate::rdb::{Object, SliceSource};
 use crate::server::Core;
-use crate::storage::{Durability, Key, Outcome, Position, Stored, Write};
-use crate::tiering::queue::{Changed, FlightId, GroupId};
+use crate::storage::{Durability, Key, Outcome, Stored, Write};
+use crate::tiering::queue::{Changed, FlightId, GroupId, Since};
 use crate::value::Value;
 use std::collections::BTreeMap;
 
@@ -39,6 +41,7 @@ impl Core {
 
     /// Ends the present group. The output of `current` from `start` on is the reply of its command.
     pub fn finish(&mut self, current: Option<&mut Client>, start: usize) {
+        let is_write_back = self.is_write_back();
         let Some(tier) = &mut self.server.tier else { return };
         let touched = std::mem::take(&mut tier.touched);
         let before = std::mem::take(&mut tier.before);
@@ -46,7 +49,10 @@ impl Core {
         let emptied = std::mem::take(&mut tier.emptied);
         let served = std::mem::take(&mut tier.served);
         let group = if changed.is_empty() && emptied.is_empty() {
-            tier.queue.gate(&touched)
+            match &tier.back {
+                Some(back) if is_write_back => back.promises.gate(&touched),
+                _ => tier.queue.gate(&touched),
+            }
         } else {
             changed.sort_unstable();
             changed.dedup();
@@ -69,8 +75,21 @@ impl Core {
             }
             tier.counters.groups += 1;
             tier.counters.changes += changes.len() as u64;
-            tier.dirty_since_ms.get_or_insert(self.dbs.all[0].now_ms);
-            Some(tier.queue.add(touched, changes, emptied))
+            let ms = self.dbs.all[0].now_ms;
+            match &mut tier.back {
+                Some(back) if is_write_back => {
+                    let keys: Vec<Key> = changes.iter().map(|change| change.key.clone()).collect();
+                    changes.iter_mut().for_each(|change| change.bytes += KEY_BYTES);
+                    let queue = &mut tier.queue;
+                    let group = back.promises.change(&keys, &emptied, || queue.number());
+                    queue.add_logged(Since { record: back.promises.next(), ms }, changes, emptied);
+                    (!planted::REPLY_BEFORE_LOGGED.on()).then_some(group)
+                }
+                _ => {
+                    tier.dirty_since_ms.get_or_insert(ms);
+                    Some(tier.queue.add(touched, changes, emptied))
+                }
+            }
         };
         let Some(group) = group else { return };
         let mut holders = Vec::new();
@@ -89,12 +108,18 @@ impl Core {
         if let Some(tier) = &mut self.server.tier
             && !holders.is_empty()
         {
-            tier.holders.insert(group, holders);
+            // With write-back, the commands of a turn have one group.
+            let all = tier.holders.entry(group).or_default();
+            holders.into_iter().for_each(|id| {
+                if all.last() != Some(&id) {
+                    all.push(id);
+                }
+            });
         }
     }
 
     /// What a reply waits for. With `no`, as with `everysec`, an acknowledged change survives the end of the process, as in Redis.
-    fn durability(&self) -> Durability {
+    pub(super) fn durability(&self) -> Durability {
         match self.server.config.text("appendfsync") {
             "always" => Durability::Durable,
             _ => Durability::Written,
@@ -104,6 +129,11 @@ impl Core {
     /// Issues the writes that can be issued.
     pub fn write_changes(&mut self) {
         let durability = self.durability();
+        self.change_policy();
+        if self.is_write_back() {
+            self.log_changes(durability);
+            return self.write_dirty();
+        }
         loop {
             let Some(tier) = &mut self.server.tier else { return };
             if tier.queue.flights() >= tier.storage.writes_in_flight_max() {
@@ -115,16 +145,7 @@ impl Core {
             if !tier.queue.has_waiting() {
                 tier.dirty_since_ms = None;
             }
-            if !cut.write.emptied.is_empty() {
-                tier.filter.emptied();
-            }
-            for row in &cut.write.rows {
-                let position = Position::of(&row.key.name);
-                match row.value {
-                    Some(_) => tier.filter.insert(row.key.db, position),
-                    None => tier.filter.deleted(position),
-                }
-            }
+            tier.note_filter(&cut.write);
             let outcome = if cut.write.is_empty() {
                 Some(Outcome::Written)
             } else {
@@ -144,6 +165,10 @@ impl Core {
     pub(super) fn landed(&mut self, id: FlightId, outcome: Outcome) {
         let Some(tier) = &mut self.server.tier else { return };
         let Some(counted) = tier.flights.remove(&id) else { return };
+        let is_logged = counted.is_logged;
+        if is_logged && outcome != Outcome::Written {
+            return self.dirty_failed(id, outcome);
+        }
         if outcome == Outcome::Written {
             for db in counted.emptied {
                 tier.stored.insert(db, 0);
@@ -154,6 +179,11 @@ impl Core {
             }
         }
         let landed = tier.queue.land(id, outcome);
+        if is_logged {
+            self.dirty_written(id);
+        }
+        self.wake_throttled();
+        let Some(tier) = &mut self.server.tier else { return };
         self.server.clients.touched.append(&mut tier.stalled);
         if landed.is_unknown {
             let storage = tier.storage.clone();
@@ -196,7 +226,7 @@ impl Core {
     }
 
     /// Lets the replies of a group go, or replaces them by an error.
-    fn release(&mut self, group: GroupId, error: Option<&str>) {
+    pub(super) fn release(&mut self, group: GroupId, error: Option<&str>) {
         let Some(tier) = &mut self.server.tier else { return };
         for id in tier.holders.remove(&group).unwrap_or_default() {
             if let Some(client) = self.server.clients.get_mut(id) {
@@ -207,10 +237,10 @@ impl Core {
     }
 }
 
-fn counted(write: &Write) -> Counted {
+pub(super) fn counted(write: &Write) -> Counted {
     let mut added: BTreeMap<u16, i64> = BTreeMap::new();
     for row in &write.rows {
         *added.entry(row.key.db).or_default() += i64::from(row.value.is_some()) - i64::from(row.existed);
     }
-    Counted { emptied: write.emptied.clone(), added }
+    Counted { emptied: write.emptied.clone(), added, is_logged: false }
 }

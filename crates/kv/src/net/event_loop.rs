@@ -50,6 +50,9 @@ pub struct EventLoop {
     again: Vec<usize>,
     last_tick_ms: u64,
     last_watch_ms: u64,
+    /// How long it may wait for sockets, and whether something is due then.
+    wait: Duration,
+    is_due_then: bool,
     turns: u64,
     /// Where storage leaves its results, if there is a storage tier.
     mailbox: Option<Arc<Mailbox>>,
@@ -87,6 +90,8 @@ impl EventLoop {
             again: Vec::new(),
             last_tick_ms,
             last_watch_ms: last_tick_ms,
+            wait: Duration::from_millis(TICK_MS),
+            is_due_then: false,
             turns: 0,
             mailbox,
             limits,
@@ -103,8 +108,8 @@ impl EventLoop {
         let mut events = Events::with_capacity(1024);
         let mut ready = Vec::new();
         loop {
-            let wait = if self.again.is_empty() { TICK_MS } else { 0 };
-            match self.poll.poll(&mut events, Some(Duration::from_millis(wait))) {
+            let wait = if self.again.is_empty() { self.wait } else { Duration::ZERO };
+            match self.poll.poll(&mut events, Some(wait)) {
                 Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
                 _ => {}
             }
@@ -231,7 +236,7 @@ impl EventLoop {
         let mut output_bytes = 0;
         let now_ms = self.world.clock.unix_ms();
         let ticks = now_ms.saturating_sub(self.last_tick_ms) >= TICK_MS;
-        if ready.is_empty() && !ticks && !self.has_mail() {
+        if ready.is_empty() && !ticks && !self.has_mail() && !self.is_due_then {
             return true;
         }
         let core = self.core.clone();
@@ -240,6 +245,7 @@ impl EventLoop {
         core.server.stats.input_bytes += input_bytes;
         self.limits = core.server.config.limits;
         core.take_events();
+        core.end_delays();
         for &token in ready.iter() {
             self.execute(&mut core, token);
         }
@@ -252,6 +258,9 @@ impl EventLoop {
             }
         }
         self.settle(&mut core, ready);
+        let due_in = core.due_in();
+        self.is_due_then = due_in.is_some();
+        self.wait = due_in.unwrap_or(Duration::MAX).min(Duration::from_millis(TICK_MS));
         let goes_on = !core.server.is_stopping;
         drop(core);
 
@@ -276,6 +285,7 @@ impl EventLoop {
         while client.blocked.is_none()
             && client.parked.is_none()
             && !client.closes
+            && !client.is_delayed
             && client.held_bytes < HELD_BYTES_MAX
         {
             if connection.requests.has_next() && core.waits_for_room(&mut client) {
@@ -309,6 +319,7 @@ impl EventLoop {
         };
         connection.is_blocked = client.blocked.is_some()
             || client.parked.is_some()
+            || client.is_delayed
             || client.held_bytes >= HELD_BYTES_MAX
             || is_stalled;
         client.settle();
@@ -439,5 +450,6 @@ fn tick(core: &mut Core) {
     core.finish(None, 0);
     let now_ms = core.dbs.all[0].now_ms.max(0) as u64;
     core.ask_expired(now_ms);
+    core.tend_write_back();
     core.build_filter();
 }

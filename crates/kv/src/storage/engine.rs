@@ -7,6 +7,7 @@
 //! | `kv.meta` | `db` and number | space and count of a database |
 //! | | `space` | the next space to give out |
 //! | | `kept`, a space and a name | what is kept under the name: libraries of functions, how far an import is |
+//! | | `log` | the record of the write-back log up to which everything is here |
 //! | | `gone` and space | the space of an emptied database, whose rows are being removed |
 //!
 //! Counts are rows of the batch that changes them, so they are exact after a crash. A write is made on the caller's thread if it waits for
@@ -24,6 +25,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use terrace::{Batch, Db, ErrorKind, Tree, TryGet, TryWrite};
+use terrace_io::disk::Disk;
 
 mod load;
 mod view;
@@ -58,6 +60,7 @@ impl Space {
 struct Meta {
     spaces: BTreeMap<u16, Space>,
     next_space: u32,
+    log_position: u64,
 }
 
 fn meta_key(db: u16) -> [u8; 4] {
@@ -94,6 +97,12 @@ impl Meta {
                 .map_err(|_| StorageError::Corrupt("the next space has a wrong length".into()))?;
             meta.next_space = u32::from_be_bytes(next);
         }
+        if let Some(position) = tree.get("log")? {
+            let position = position.try_into().map_err(|_| {
+                StorageError::Corrupt("the position in the write-back log has a wrong length".into())
+            })?;
+            meta.log_position = u64::from_be_bytes(position);
+        }
         Ok(meta)
     }
 
@@ -124,7 +133,8 @@ pub struct EngineStorage {
     rows: Tree,
     expiry: Tree,
     meta_tree: Tree,
-    meta: Mutex<Meta>,
+    meta: Arc<Mutex<Meta>>,
+    log_disk: Option<Arc<dyn Disk>>,
     /// Ends the removal of emptied databases between two transactions.
     is_closing: Arc<AtomicBool>,
 }
@@ -138,10 +148,25 @@ impl Drop for EngineStorage {
 impl EngineStorage {
     /// Opens the trees of an instance. Rows of databases that were emptied before a crash go on being removed.
     pub fn open(db: Db) -> Result<Arc<EngineStorage>, StorageError> {
+        EngineStorage::open_with_log(db, None)
+    }
+
+    /// As [`EngineStorage::open`], with a place for the write-back log.
+    pub fn open_with_log(
+        db: Db,
+        log_disk: Option<Arc<dyn Disk>>,
+    ) -> Result<Arc<EngineStorage>, StorageError> {
         let (rows, expiry, meta_tree) = (db.tree("kv")?, db.tree("kv.expiry")?, db.tree("kv.meta")?);
         let meta = Meta::read(&meta_tree)?;
-        let storage =
-            EngineStorage { db, rows, expiry, meta_tree, meta: Mutex::new(meta), is_closing: Arc::default() };
+        let storage = EngineStorage {
+            db,
+            rows,
+            expiry,
+            meta_tree,
+            meta: Arc::new(Mutex::new(meta)),
+            log_disk,
+            is_closing: Arc::default(),
+        };
         storage.remove_gone();
         Ok(Arc::new(storage))
     }
@@ -201,6 +226,10 @@ impl EngineStorage {
         }
         for db in changed {
             batch.put(&self.meta_tree, meta_key(db), meta.space(db).bytes());
+        }
+        if let Some(position) = write.log_position {
+            meta.log_position = position;
+            batch.put(&self.meta_tree, "log", position.to_be_bytes());
         }
         batch.put(&self.meta_tree, "space", meta.next_space.to_be_bytes());
         Ok(())
@@ -333,13 +362,23 @@ impl Storage for EngineStorage {
         }
         *self.meta.lock() = after;
         let empties = !write.emptied.is_empty();
-        let outcome = match self.db.try_write(&batch) {
+        let tried = match write.log_position {
+            Some(_) => Ok(TryWrite::WouldWait(terrace::Wait::Writers)),
+            None => self.db.try_write(&batch),
+        };
+        let outcome = match tried {
             Ok(TryWrite::Done(ticket)) => commit(ticket, durability, done),
             Ok(TryWrite::WouldWait(_)) => {
                 // The completion of a write that is made in the background comes when it is durable, whatever was asked for.
                 let done = Arc::new(Mutex::new(Some(done)));
                 let late = done.clone();
+                let (meta, meta_tree) = (self.meta.clone(), self.meta_tree.clone());
                 let submitted = self.db.write_soon(batch, move |durable| {
+                    if durable.is_err()
+                        && let Ok(present) = Meta::read(&meta_tree)
+                    {
+                        *meta.lock() = present;
+                    }
                     if let Some(done) = late.lock().take() {
                         done(match durable {
                             Ok(()) => Outcome::Written,
@@ -422,6 +461,14 @@ impl Storage for EngineStorage {
 
     fn count(&self, db: u16) -> u64 {
         self.meta.lock().spaces.get(&db).map_or(0, |space| space.count)
+    }
+
+    fn log_position(&self) -> u64 {
+        self.meta.lock().log_position
+    }
+
+    fn log_disk(&self) -> Option<Arc<dyn Disk>> {
+        self.log_disk.clone()
     }
 }
 

@@ -7,6 +7,8 @@ use crate::storage::{
     Stored, View, Write, WriteDone,
 };
 
+use std::sync::Arc;
+use terrace_io::disk::Disk;
 /// What nothing has.
 struct Empty;
 
@@ -48,5 +50,11 @@ impl Storage for NoStorage {
     }
     fn count(&self, _: u16) -> u64 {
         0
+    }
+    fn log_position(&self) -> u64 {
+        0
+    }
+    fn log_disk(&self) -> Option<Arc<dyn Disk>> {
+        None
     }
 }

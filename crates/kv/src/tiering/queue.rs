@@ -17,12 +17,19 @@
 //! * A changed key is touched by a waiting group; a key in flight belongs to one flight.
 //! * Bytes of waiting changes are the sum over the keys.
 //!
-//! Not here: when to cut (`tiering::policy`), what is written (the caller serialises), I/O.
+//! With write-back, changes are in a log before they come here, and that makes transactions atomic. Such changes need no groups of their own: they wait in
+//! the order in which their keys became dirty, and are cut off some at a time (`logged`).
+//!
+//! Not here: when to cut (`tiering::write_policy`), what is written (the caller serialises), I/O.
+
+mod logged;
 
 use crate::planted;
 use crate::storage::{Key, Outcome, Row, StorageError, Stored, Write};
 use hashbrown::{HashMap, HashSet};
 use std::collections::{BTreeMap, VecDeque};
+
+pub use logged::Since;
 
 /// Number of a group, in the order of execution.
 pub type GroupId = u64;
@@ -48,11 +55,19 @@ pub struct Changed {
     pub bytes: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Group {
     id: GroupId,
     touched: Vec<Key>,
     emptied: Vec<u16>,
+    logged: Option<logged::Logged>,
+}
+
+impl Group {
+    fn keys(&self) -> impl Iterator<Item = &Key> {
+        let dirty = self.logged.iter().flat_map(|logged| &logged.dirty);
+        self.touched.iter().chain(dirty.map(|(key, _)| key))
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +75,15 @@ struct Waiting {
     before: Before,
     exists: bool,
     bytes: u64,
+    /// Since which record of the write-back log it waits.
+    since: Since,
+}
+
+impl Waiting {
+    /// By how much it changes the count of its database.
+    fn change(&self) -> i64 {
+        i64::from(self.exists) - i64::from(self.before.existed)
+    }
 }
 
 /// Groups that are being written together.
@@ -67,6 +91,7 @@ struct Waiting {
 struct Flight {
     groups: Vec<Group>,
     write: Write,
+    bytes: u64,
 }
 
 /// What became of a flight.
@@ -107,8 +132,9 @@ pub struct Queue {
     emptying_groups: usize,
     /// Parts of refused flights that are to be issued on their own.
     again: VecDeque<Flight>,
-    /// By how much the flights change the count of each database.
+    /// By how much the flights change the count of each database, and by how much the changes that wait do.
     unstored: BTreeMap<u16, i64>,
+    waiting_counts: BTreeMap<u16, i64>,
 }
 
 impl Queue {
@@ -137,32 +163,62 @@ impl Queue {
 
     /// Adds what a command did: `touched` are all keys it read or changed, of which `changed` were changed. `emptied` databases lost all keys before.
     pub fn add(&mut self, touched: Vec<Key>, changed: Vec<Changed>, emptied: Vec<u16>) -> GroupId {
-        let id = self.next_group;
-        self.next_group += 1;
+        let id = self.number();
         let mut touched = touched;
         for &db in &emptied {
             self.forget_waiting(db);
         }
-        for Changed { key, mut before, exists, bytes } in changed {
-            // Unless a change of it waits already, which has kept what storage had: the newest of a flush that waits, the key's flight, a flush in flight.
-            if self.waits_to_be_emptied(key.db) || emptied.contains(&key.db) {
-                before = Before::default();
-            } else if let Some(stored) = self.stored_by_flight(&key) {
-                before = stored;
-            } else if self.emptying.contains(&key.db) {
-                before = Before::default();
+        for change in changed {
+            if !touched.contains(&change.key) {
+                touched.push(change.key.clone());
             }
-            if !touched.contains(&key) {
-                touched.push(key.clone());
-            }
-            let entry =
-                self.waiting.entry(key).or_insert(Waiting { before, exists: before.existed, bytes: 0 });
-            self.waiting_bytes = self.waiting_bytes - entry.bytes + bytes;
-            (entry.exists, entry.bytes) = (exists, bytes);
+            self.wait(change, &emptied, Since::default());
         }
         self.emptying_groups += usize::from(!emptied.is_empty());
-        self.groups.push_back(Group { id, touched, emptied });
+        self.groups.push_back(Group { id, touched, emptied, logged: None });
         id
+    }
+
+    /// A number for a group that is not here.
+    pub fn number(&mut self) -> GroupId {
+        self.next_group += 1;
+        self.next_group - 1
+    }
+
+    /// A change waits. Returns whether none of its key waited before.
+    fn wait(&mut self, changed: Changed, emptied: &[u16], since: logged::Since) -> bool {
+        let Changed { key, mut before, exists, bytes } = changed;
+        // Unless a change of it waits already, which has kept what storage had: the newest of a flush that waits, the key's flight, a flush in flight.
+        if self.waits_to_be_emptied(key.db) || emptied.contains(&key.db) {
+            before = Before::default();
+        } else if let Some(stored) = self.stored_by_flight(&key) {
+            before = stored;
+        } else if self.emptying.contains(&key.db) {
+            before = Before::default();
+        }
+        match self.take_waiting(&key) {
+            Some(waiting) => {
+                self.put_waiting(key, Waiting { exists, bytes, ..waiting });
+                false
+            }
+            None => {
+                self.put_waiting(key, Waiting { before, exists, bytes, since });
+                true
+            }
+        }
+    }
+
+    fn put_waiting(&mut self, key: Key, waiting: Waiting) {
+        self.waiting_bytes += waiting.bytes;
+        *self.waiting_counts.entry(key.db).or_default() += waiting.change();
+        self.waiting.insert(key, waiting);
+    }
+
+    fn take_waiting(&mut self, key: &Key) -> Option<Waiting> {
+        let waiting = self.waiting.remove(key)?;
+        self.waiting_bytes -= waiting.bytes;
+        *self.waiting_counts.entry(key.db).or_default() -= waiting.change();
+        Some(waiting)
     }
 
     /// The row of a key in flight.
@@ -184,9 +240,10 @@ impl Queue {
     fn forget_waiting(&mut self, db: u16) {
         let gone: Vec<Key> = self.waiting.keys().filter(|key| key.db == db).cloned().collect();
         for key in gone {
-            if let Some(waiting) = self.waiting.remove(&key) {
-                self.waiting_bytes -= waiting.bytes;
-            }
+            self.take_waiting(&key);
+        }
+        for logged in self.groups.iter_mut().filter_map(|group| group.logged.as_mut()) {
+            logged.dirty.retain(|(key, _)| key.db != db);
         }
     }
 
@@ -205,6 +262,15 @@ impl Queue {
     /// Bytes of the changes that wait.
     pub fn waiting_bytes(&self) -> u64 {
         self.waiting_bytes
+    }
+    /// Bytes of the values in flight.
+    pub fn flight_bytes(&self) -> u64 {
+        self.flights.values().map(|flight| flight.bytes).sum()
+    }
+    /// The keys that a flight writes.
+    pub fn keys_of_flight(&self, id: FlightId) -> Vec<Key> {
+        let rows = self.flights.get(&id).into_iter().flat_map(|flight| &flight.write.rows);
+        rows.map(|row| row.key.clone()).collect()
     }
     /// Keys whose changes wait.
     pub fn waiting_keys(&self) -> usize {
@@ -225,9 +291,7 @@ impl Queue {
 
     /// How many keys a database has, of which storage has `stored` by the writes that have landed.
     pub fn count(&self, db: u16, stored: u64) -> u64 {
-        let waiting = self.waiting.iter().filter(|(key, _)| key.db == db);
-        let waiting: i64 =
-            waiting.map(|(_, waiting)| i64::from(waiting.exists) - i64::from(waiting.before.existed)).sum();
+        let waiting = self.waiting_counts.get(&db).copied().unwrap_or_default();
         let in_flight = self.unstored.get(&db).copied().unwrap_or_default();
         let count = match (self.waits_to_be_emptied(db), self.emptying.contains(&db)) {
             (true, _) => waiting,
@@ -253,15 +317,12 @@ impl Queue {
         loop {
             let mut grown = false;
             for (group, is_in) in self.groups.iter().zip(&mut is_in) {
-                let shares = group
-                    .touched
-                    .iter()
-                    .any(|key| keys.contains(key) || databases.contains(&key.db))
+                let shares = group.keys().any(|key| keys.contains(key) || databases.contains(&key.db))
                     || group.emptied.iter().any(|db| databases.contains(db) || key_databases.contains(db));
                 if !*is_in && shares {
                     (*is_in, grown) = (true, true);
-                    keys.extend(group.touched.iter().cloned());
-                    key_databases.extend(group.touched.iter().map(|key| key.db));
+                    keys.extend(group.keys().cloned());
+                    key_databases.extend(group.keys().map(|key| key.db));
                     databases.extend(&group.emptied);
                 }
             }
@@ -302,30 +363,31 @@ impl Queue {
                     write.emptied.push(db);
                 }
             }
-            for key in &group.touched {
+            for key in group.keys() {
                 if planted::COALESCED_ACROSS_EXEC.on() && write.rows.len() == 1 {
                     break;
                 }
-                let Some(waiting) = self.waiting.remove(key) else { continue };
-                self.waiting_bytes -= waiting.bytes;
-                let value = value(key);
-                let Before { existed, expires_ms } = waiting.before;
-                // What came and went between two cuts was never stored.
-                if existed || value.is_some() {
-                    write.rows.push(Row { key: key.clone(), value, existed, expired_ms: expires_ms });
-                }
+                let Some(waiting) = self.take_waiting(key) else { continue };
+                write.rows.extend(row(key, waiting.before, value(key)));
             }
         }
         if planted::COALESCED_ACROSS_EXEC.on() && !self.waiting.is_empty() {
             let touched = self.waiting.keys().cloned().collect();
-            self.groups.push_front(Group { id: GroupId::MAX, touched, emptied: Vec::new() });
+            self.groups.push_front(Group { id: GroupId::MAX, touched, ..Group::default() });
         }
+        Some(self.take_off(groups, write))
+    }
+
+    /// Launches a flight of rows that no flight had before.
+    fn take_off(&mut self, groups: Vec<Group>, mut write: Write) -> Cut {
         // In the order of the keys: neighbours share a leaf, and the order does not depend on a hash table.
         write.rows.sort_by(|one, other| one.key.cmp(&other.key));
         for row in &write.rows {
             *self.unstored.entry(row.key.db).or_default() += change(row);
         }
-        Some(self.launch(Flight { groups, write }))
+        let bytes = |row: &Row| row.value.as_ref().map_or(0, |value| value.rdb.len()) + row.key.name.len();
+        let bytes = write.rows.iter().map(|row| bytes(row) as u64).sum();
+        self.launch(Flight { groups, write, bytes })
     }
 
     fn launch(&mut self, flight: Flight) -> Cut {
@@ -394,8 +456,7 @@ impl Queue {
                 lost.extend(self.in_flight.keys().filter(|key| key.db == db).cloned());
             }
             for key in group.touched {
-                if let Some(waiting) = self.waiting.remove(&key) {
-                    self.waiting_bytes -= waiting.bytes;
+                if self.take_waiting(&key).is_some() {
                     lost.insert(key);
                 }
             }
@@ -416,49 +477,25 @@ impl Queue {
         Landed { failed, lost, restored, error: Some(error), is_unknown, ..Landed::default() }
     }
 
-    /// Puts a flight that failed back in front of what waits, for write-back: its values are in memory still. `stored` is asked what
-    /// storage has of each row now. Returns whether there was such a flight.
-    pub fn put_back(&mut self, id: FlightId, mut stored: impl FnMut(&Row) -> Before) -> bool {
-        let Some(flight) = self.flights.remove(&id) else { return false };
-        for row in flight.write.rows {
-            *self.unstored.entry(row.key.db).or_default() -= change(&row);
-            if self.in_flight.get(&row.key) == Some(&id) {
-                self.in_flight.remove(&row.key);
-            }
-            if self.waits_to_be_emptied(row.key.db) {
-                // A flush that was executed later makes the row needless.
-                continue;
-            }
-            let is_emptied = flight.write.emptied.contains(&row.key.db);
-            let before = if is_emptied { Before::default() } else { stored(&row) };
-            let bytes = row.value.as_ref().map_or(0, |value| value.rdb.len() as u64);
-            let exists = row.value.is_some();
-            match self.waiting.get_mut(&row.key) {
-                Some(waiting) => waiting.before = before,
-                None => {
-                    self.waiting_bytes += bytes;
-                    self.waiting.insert(row.key, Waiting { before, exists, bytes });
-                }
-            }
-        }
-        for db in &flight.write.emptied {
-            self.emptying.remove(db);
-        }
-        flight.groups.into_iter().rev().for_each(|group| self.groups.push_front(group));
-        self.count_emptying();
-        true
-    }
-
     /// # Panics
     /// If an invariant of the header does not hold.
     pub fn check_invariants(&self) {
         assert_eq!(self.waiting_bytes, self.waiting.values().map(|waiting| waiting.bytes).sum::<u64>());
-        let touched: HashSet<&Key> = self.groups.iter().flat_map(|group| &group.touched).collect();
+        let touched: HashSet<&Key> = self.groups.iter().flat_map(Group::keys).collect();
+        let mut counts = BTreeMap::new();
+        self.waiting.iter().for_each(|(key, waiting)| *counts.entry(key.db).or_default() += waiting.change());
+        assert!(self.waiting_counts.iter().all(|(db, count)| counts.get(db).copied().unwrap_or(0) == *count));
         assert!(self.waiting.keys().all(|key| touched.contains(key)), "a change waits without a group");
         let rows = self.flights.values().map(|flight| flight.write.rows.len()).sum::<usize>();
         let again = self.again.iter().map(|flight| flight.write.rows.len()).sum::<usize>();
         assert_eq!(self.in_flight.len(), rows + again, "a key is in two flights");
     }
+}
+
+/// The row of a change. What came and went between two cuts was never stored, and has none.
+fn row(key: &Key, before: Before, value: Option<Stored>) -> Option<Row> {
+    let Before { existed, expires_ms } = before;
+    (existed || value.is_some()).then(|| Row { key: key.clone(), value, existed, expired_ms: expires_ms })
 }
 
 /// By how much a row changes the count of its database.
@@ -494,7 +531,7 @@ fn divide(flight: Flight) -> Result<Vec<Flight>, Flight> {
         return Err(flight);
     }
     let mut parts: BTreeMap<usize, Flight> = BTreeMap::new();
-    let empty = || Flight { groups: Vec::new(), write: Write::default() };
+    let empty = || Flight { groups: Vec::new(), write: Write::default(), bytes: 0 };
     for (group, root) in flight.groups.into_iter().zip(roots) {
         parts.entry(root).or_insert_with(empty).groups.push(group);
     }

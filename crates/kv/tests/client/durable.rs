@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
+use terrace_io::real::disk::RealDisk;
 use terrace_kv::storage::Storage;
 use terrace_kv::storage::engine::EngineStorage;
 
@@ -23,7 +24,9 @@ pub fn serve_if_asked() {
     }
     let storage = std::env::var(DIR).ok().map(|dir| {
         let settings = terrace::Config::new(&dir).log(16 << 20).memory(16 << 20);
-        EngineStorage::open(terrace::Db::open_with(settings).unwrap()).unwrap() as Arc<dyn Storage>
+        let db = terrace::Db::open_with(settings).unwrap();
+        let log = RealDisk::open(std::path::Path::new(&dir).join("write-back")).unwrap();
+        EngineStorage::open_with_log(db, Some(Arc::new(log))).unwrap() as Arc<dyn Storage>
     });
     let any = "127.0.0.1:0".parse().unwrap();
     let world = terrace_io::real::world();

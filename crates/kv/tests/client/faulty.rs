@@ -4,6 +4,7 @@ use parking_lot::{Condvar, Mutex};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
+use terrace_io::disk::Disk;
 use terrace_kv::storage::engine::EngineStorage;
 use terrace_kv::storage::{
     Durability, ExpiredDone, Get, GetDone, Key, Outcome, Position, ScanDone, Storage, StorageError, View,
@@ -223,5 +224,13 @@ impl Storage for Faulty {
 
     fn count(&self, db: u16) -> u64 {
         self.inner.count(db)
+    }
+
+    fn log_position(&self) -> u64 {
+        self.inner.log_position()
+    }
+
+    fn log_disk(&self) -> Option<Arc<dyn Disk>> {
+        self.inner.log_disk()
     }
 }

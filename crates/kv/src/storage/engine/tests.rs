@@ -62,7 +62,7 @@ fn rows_counts_and_expiry_times_are_there_after_reopening() {
     let rows = vec![put(b"a", "1", None, false), put(b"b", "2", Some(500), false)];
     for durability in [Durability::Durable, Durability::Written, Durability::Unwaited] {
         let rows = if durability == Durability::Durable { rows.clone() } else { Vec::new() };
-        assert_eq!(write(&storage, Write { rows, emptied: vec![] }, durability), Outcome::Written);
+        assert_eq!(write(&storage, Write { rows, ..Write::default() }, durability), Outcome::Written);
     }
     drop(storage);
     let storage = open(&dir);
@@ -74,7 +74,7 @@ fn rows_counts_and_expiry_times_are_there_after_reopening() {
     assert_eq!(expired(&storage, 500), [Key::new(0, b"b")]);
     // The expiry row goes with the time.
     let row = Row { existed: true, expired_ms: Some(500), ..put(b"b", "3", None, true) };
-    write(&storage, Write { rows: vec![row], emptied: vec![] }, Durability::Durable);
+    write(&storage, Write { rows: vec![row], ..Write::default() }, Durability::Durable);
     assert_eq!(expired(&storage, u64::MAX), []);
     assert_eq!(storage.count(0), 2);
     assert_eq!(storage.expiry.iter().unwrap().count(), 0);
@@ -86,7 +86,7 @@ fn scans_find_every_key_once_whatever_the_limit() {
     let storage = open(&dir);
     let mut names: Vec<Box<[u8]>> = (0..300).map(|n| format!("key:{n}").into_bytes().into()).collect();
     let rows = names.iter().map(|name| put(name, "x", None, false)).collect();
-    write(&storage, Write { rows, emptied: vec![] }, Durability::Written);
+    write(&storage, Write { rows, ..Write::default() }, Durability::Written);
     names.sort();
     for limit in [1, 7, 1000] {
         let mut found = scan_all(&storage, 0, limit);
@@ -101,9 +101,9 @@ fn an_emptied_database_is_empty_at_once_and_its_rows_are_removed() {
     let dir = tempfile::tempdir().unwrap();
     let storage = open(&dir);
     let rows = (0..2500).map(|n| put(format!("{n}").as_bytes(), "x", Some(7), false)).collect();
-    write(&storage, Write { rows, emptied: vec![] }, Durability::Written);
+    write(&storage, Write { rows, ..Write::default() }, Durability::Written);
     let rows = vec![put(b"new", "y", None, false)];
-    write(&storage, Write { rows, emptied: vec![0] }, Durability::Durable);
+    write(&storage, Write { rows, emptied: vec![0], ..Write::default() }, Durability::Durable);
     assert_eq!(storage.count(0), 1);
     assert_eq!(scan_all(&storage, 0, 10), [b"new"[..].into()]);
     assert_eq!(expired(&storage, u64::MAX), []);
@@ -123,11 +123,11 @@ fn a_key_too_long_for_a_row_is_refused_and_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let storage = open(&dir);
     let rows = vec![put(b"a", "1", None, false), put(&[b'k'; NAME_MAX + 1], "2", None, false)];
-    let outcome = write(&storage, Write { rows, emptied: vec![] }, Durability::Written);
+    let outcome = write(&storage, Write { rows, ..Write::default() }, Durability::Written);
     assert!(matches!(outcome, Outcome::NotWritten(StorageError::Invalid(_))));
     assert_eq!(storage.count(0), 0);
     let rows = vec![put(&[b'k'; NAME_MAX], "2", Some(1), false)];
-    assert_eq!(write(&storage, Write { rows, emptied: vec![] }, Durability::Written), Outcome::Written);
+    assert_eq!(write(&storage, Write { rows, ..Write::default() }, Durability::Written), Outcome::Written);
     assert_eq!(storage.count(0), 1);
     assert_eq!(get(&storage, &Key::new(0, &[b'k'; NAME_MAX + 1])), None);
 }
