@@ -164,6 +164,52 @@ def test_an_aborted_write_leaves_the_file_unchanged(daemon: Daemon) -> None:
     assert fs.cat_file("kept") == b"before"
 
 
+def test_times_of_many_files_take_one_listing(start: Callable[..., Daemon]) -> None:
+    daemon = start("--freshness", "immutable")
+    for i in range(50):
+        daemon.put(f"times/{i}", b"x")
+    fs = daemon.filesystem()
+    paths = fs.find("times")
+    fs.cat(paths)
+    before = json.loads(fs.client.status())["store_requests"]
+    for path in paths:
+        assert fs.modified(path).timestamp() == pytest.approx((daemon.store / path).stat().st_mtime, abs=0.01)
+    # More than one if the machine is slow, and fewer than one a file.
+    assert json.loads(fs.client.status())["store_requests"] - before < 25
+    fs.pipe_file("times/7", b"longer")
+    assert fs.modified("times/7").timestamp() == pytest.approx((daemon.store / "times/7").stat().st_mtime, abs=0.01)
+
+
+def test_a_transaction_is_visible_whole_at_its_end_or_not_at_all(start: Callable[..., Daemon], tmp_path: pathlib.Path) -> None:
+    options = ("--freshness", "always", "--flash", f"{tmp_path}/flash:512M")
+    daemon = start(*options)
+    fs = daemon.filesystem()
+    bodies = {f"t/{i}": os.urandom(size) for i, size in enumerate((0, 10, 100_000, 6 << 20, *[5000] * 50))}
+    daemon.put("t/1", b"before")
+    with pytest.raises(RuntimeError), fs.transaction:
+        for path, body in bodies.items():
+            fs.pipe_file(path, body)
+        raise RuntimeError("the work fails")
+    assert fs.find("t") == ["t/1"] and fs.cat_file("t/1") == b"before"
+    with fs.transaction:
+        for path, body in bodies.items():
+            with fs.open(path, "wb") as file:
+                file.write(body)
+        assert [path.name for path in (daemon.store / "t").iterdir()] == ["1"]
+        daemon.process.kill()
+        daemon.process.wait()
+        daemon = start(*options)
+    assert fs.cat(list(bodies)) == bodies
+    with pytest.raises(FileExistsError), fs.transaction:
+        fs.pipe_file("t/new", b"new")
+        with Client(daemon.socket) as other:
+            with fs.open("t/other", "xb") as file:
+                file.write(b"mine")
+            other.write("t/other", [b"theirs"])
+    assert not fs.exists("t/new") and fs.cat_file("t/other") == b"theirs"
+    assert json.loads(fs.client.status())["groups"] == 0
+
+
 def test_an_open_file_stays_at_its_version(daemon: Daemon) -> None:
     fs = daemon.filesystem()
     daemon.put("changing", b"a" * 1000)

@@ -25,6 +25,8 @@ const PAUSE: u64 = 5_000_000;
 /// Files of one request of a batch, and requests of it in flight: their files are in memory together, under lease.
 const CHUNK: usize = 100;
 const AHEAD: usize = 6;
+/// Times that a read of several parts begins because the file changed between two of them.
+const ATTEMPTS: usize = 5;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -238,6 +240,16 @@ impl Client {
             }
             return Ok((found.copied, found.length));
         }
+        for _ in 1..ATTEMPTS {
+            match self.read_parts(path, offset, buf, expected) {
+                Err(Error::Fault(Fault::Changed)) if expected.is_empty() => {}
+                result => return result,
+            }
+        }
+        self.read_parts(path, offset, buf, expected)
+    }
+
+    fn read_parts(&self, path: &str, offset: u64, buf: &mut [u8], expected: &str) -> Result<(usize, u64)> {
         let mut version = expected.to_string();
         let (mut at, mut length) = (0, 0);
         while at < buf.len() {
@@ -440,6 +452,59 @@ impl Client {
             put.text(path).u8(u8::from(creates));
         };
         self.ask(Op::OpenWrite, fields, |mut fields| {
+            handle = fields.u64()?;
+            Ok(())
+        })?;
+        Ok(handle)
+    }
+
+    /// Begins a group of files, which a commit makes visible together. Its name.
+    pub fn begin_group(&self) -> Result<String> {
+        let mut name = String::new();
+        self.ask(
+            Op::BeginGroup,
+            |_| (),
+            |mut fields| {
+                name = fields.text()?.to_string();
+                Ok(())
+            },
+        )?;
+        Ok(name)
+    }
+
+    /// Goes on with a group after the daemon was started again. The number of files that it has.
+    pub fn resume_group(&self, group: &str) -> Result<u64> {
+        self.of_group(Op::ResumeGroup, group)
+    }
+
+    /// Makes all files of the group visible, or none. Their number.
+    pub fn commit_group(&self, group: &str) -> Result<u64> {
+        self.of_group(Op::CommitGroup, group)
+    }
+
+    pub fn abort_group(&self, group: &str) -> Result<u64> {
+        self.of_group(Op::AbortGroup, group)
+    }
+
+    fn of_group(&self, op: Op, group: &str) -> Result<u64> {
+        let mut files = 0;
+        let fields = |put: &mut Put<'_>| {
+            put.text(group);
+        };
+        self.ask(op, fields, |mut fields| {
+            files = fields.u64()?;
+            Ok(())
+        })?;
+        Ok(files)
+    }
+
+    /// Begins a file of a group. Its `commit` returns when the file is kept, and makes nothing visible.
+    pub fn open_in_group(&self, group: &str, path: &str, creates: bool) -> Result<u64> {
+        let mut handle = 0;
+        let fields = |put: &mut Put<'_>| {
+            put.text(group).text(path).u8(u8::from(creates));
+        };
+        self.ask(Op::OpenInGroup, fields, |mut fields| {
             handle = fields.u64()?;
             Ok(())
         })?;

@@ -5,6 +5,7 @@
 
 use crate::catalogue::{BLOCK_BYTES, Freshness};
 use crate::flash::Flash;
+use crate::groups::ORPHAN_TIME;
 use crate::memory::index::{HEADER_BYTES, SET_BYTES};
 use std::path::PathBuf;
 
@@ -32,6 +33,8 @@ pub struct Config {
     /// Requests to the store a second; 0 is no limit.
     pub requests_per_second: u64,
     pub clients: usize,
+    /// How long files that were not committed wait for their client after the daemon was started again, in nanoseconds.
+    pub orphan_time: u64,
 }
 
 impl Config {
@@ -46,6 +49,7 @@ impl Config {
             requests: 128,
             requests_per_second: 0,
             clients: CLIENTS_MAX,
+            orphan_time: ORPHAN_TIME,
         }
     }
 }
@@ -62,7 +66,8 @@ pub struct Shares {
 
 impl Config {
     pub fn shares(&self) -> Result<Shares, String> {
-        let flash = self.flash.as_ref().map_or(0, |(_, bytes)| Flash::memory_bytes(*bytes));
+        let flash =
+            self.flash.as_ref().map_or(0, |(_, bytes)| Flash::memory_bytes(bytes - pending_bytes(*bytes)));
         let bodies = self.memory / 8;
         let files = self.memory / 16;
         let index = HEADER_BYTES + (files / FILE_BYTES * ENTRY_BYTES).next_multiple_of(SET_BYTES);
@@ -76,6 +81,11 @@ impl Config {
         }
         Ok(Shares { arena, bodies, files: (files / FILE_BYTES) as usize, index })
     }
+}
+
+/// Flash for files that are not committed, of all that the daemon has.
+pub fn pending_bytes(flash: u64) -> u64 {
+    flash / 8
 }
 
 /// Where the daemon listens unless it is told otherwise.
@@ -166,7 +176,7 @@ mod tests {
             let mut config = Config::new("/s", memory);
             config.flash = (flash > 0).then(|| ("/f".into(), flash));
             let shares = config.shares().unwrap();
-            let index = if flash > 0 { Flash::memory_bytes(flash) } else { 0 };
+            let index = if flash > 0 { Flash::memory_bytes(flash - pending_bytes(flash)) } else { 0 };
             assert!(
                 shares.arena + shares.bodies + shares.files as u64 * FILE_BYTES + shares.index + index
                     <= memory

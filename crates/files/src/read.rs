@@ -15,6 +15,7 @@ mod save;
 
 use crate::catalogue::{Catalogue, Done, Read, Task};
 use crate::flash::Flash;
+use crate::groups::Groups;
 use crate::memory::arena::Arena;
 use crate::memory::index::Index;
 use crate::stores::Store;
@@ -65,6 +66,8 @@ pub struct Files {
     pub arena: Arc<Arena>,
     /// Behind the arena; the catalogue publishes in it.
     pub index: Index,
+    /// Files that are written together.
+    pub groups: Groups,
     catalogue: Mutex<Catalogue>,
     queue: Mutex<VecDeque<Work>>,
     wake: Arc<Event>,
@@ -86,6 +89,7 @@ impl Files {
         catalogue: Catalogue,
         body_bytes: u64,
         index: Index,
+        groups: Groups,
     ) -> Files {
         Files {
             bodies: Bodies::new(world.clone(), body_bytes),
@@ -94,6 +98,7 @@ impl Files {
             flash,
             arena,
             index,
+            groups,
             catalogue: Mutex::new(catalogue),
             queue: Mutex::default(),
             wake: Arc::new(Event::new()),

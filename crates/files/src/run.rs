@@ -1,8 +1,9 @@
 //! Starting the daemon, and stopping it.
 
 use crate::catalogue::{Catalogue, Settings};
-use crate::config::Config;
+use crate::config::{Config, pending_bytes};
 use crate::flash::Flash;
+use crate::groups::Groups;
 use crate::memory::arena::Arena;
 use crate::read::Files;
 use crate::session::EventLoop;
@@ -35,6 +36,11 @@ pub fn open_store(config: &Config) -> Result<Arc<dyn ObjectStore>, String> {
     terrace_io::object::open(&settings).map_err(|error| error.to_string())
 }
 
+/// Files that wait for their commit are of one store, and must not be committed to another.
+fn place_of(store: &str) -> u64 {
+    twox_hash::XxHash3_64::oneshot(store.as_bytes())
+}
+
 impl Daemon {
     /// Takes the socket, the memory and the flash, and starts the workers. Asks the store nothing.
     pub fn start(world: World, config: &Config, store: Arc<dyn ObjectStore>) -> Result<Daemon, String> {
@@ -43,8 +49,17 @@ impl Daemon {
             .map_err(|error| format!("{} bytes of memory: {error}", shares.arena))?;
         let store = Arc::new(Store::new(store, world.clone(), config.requests_per_second)?);
         let flash = match &config.flash {
-            Some((directory, bytes)) => Some(Flash::open(directory, *bytes, &store.name())?),
+            Some((directory, bytes)) => {
+                Some(Flash::open(directory, bytes - pending_bytes(*bytes), &store.name())?)
+            }
             None => None,
+        };
+        let groups = match &config.flash {
+            Some((directory, bytes)) => {
+                let directory = directory.join(format!("pending-{:016x}", place_of(&store.name())));
+                Groups::open(&directory, pending_bytes(*bytes), config.orphan_time, world.clock.now())
+            }
+            None => Groups::none(),
         };
         let mut catalogue = Catalogue::new(Settings {
             freshness: config.freshness,
@@ -60,7 +75,7 @@ impl Daemon {
         // Both who have the index are parts of `Files`, as the arena is, and end with it.
         let index = arena.index(seed, epoch);
         catalogue.publish_in(index.clone());
-        let files = Files::new(world, store, flash, arena, catalogue, shares.bodies, index);
+        let files = Files::new(world, store, flash, arena, catalogue, shares.bodies, index, groups);
         let files = Arc::new(files);
         let event_loop = EventLoop::new(files.clone(), &config.socket, config.clients)
             .map_err(|error| format!("{}: {error}", config.socket.display()))?;

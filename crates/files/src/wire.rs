@@ -38,14 +38,38 @@ pub enum Op {
     Evict = 14,
     Warm = 15,
     Touch = 16,
+    BeginGroup = 17,
+    ResumeGroup = 18,
+    OpenInGroup = 19,
+    CommitGroup = 20,
+    AbortGroup = 21,
 }
 
 impl Op {
     pub fn of(byte: u8) -> Option<Op> {
         use Op::*;
         let all = [
-            Hello, Read, ReadMany, Release, Stat, List, Put, OpenWrite, Write, Commit, Abort, Delete, Status,
-            Evict, Warm, Touch,
+            Hello,
+            Read,
+            ReadMany,
+            Release,
+            Stat,
+            List,
+            Put,
+            OpenWrite,
+            Write,
+            Commit,
+            Abort,
+            Delete,
+            Status,
+            Evict,
+            Warm,
+            Touch,
+            BeginGroup,
+            ResumeGroup,
+            OpenInGroup,
+            CommitGroup,
+            AbortGroup,
         ];
         all.into_iter().find(|op| *op as u8 == byte)
     }

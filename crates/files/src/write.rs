@@ -1,5 +1,6 @@
-//! Writing a file through the daemon, synchronously: `commit` returns when the store has it all. Pure: requests of the client and ends of
-//! uploads go in, [`Action`]s come out.
+//! Writing a file through the daemon. Synchronously: `commit` returns when the store has it all. In a group of files (`groups`), it returns
+//! when the file is kept, and the group's commit makes it visible. Pure: requests of the client and ends of uploads go in, [`Action`]s come
+//! out.
 //!
 //! A file that ends within its first part is put by one request. Each full part of a longer one is uploaded while the client goes on writing,
 //! [`IN_FLIGHT_MAX`] at a time. A write is acknowledged when no part waits to be sent, so a client that is faster than the store is slowed.
@@ -8,6 +9,7 @@
 //! Not here: the requests themselves (`session`), the room that unsent bytes take (`Bodies`).
 
 use crate::catalogue::Fault;
+use crate::groups::{Kept, Name};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use terrace_io::store::{Bytes, PARTS_MAX, Upload, UploadPart};
@@ -41,6 +43,8 @@ pub enum Action {
         upload: Upload,
         parts: Vec<UploadPart>,
     },
+    /// Keep the whole file, or the parts that are uploaded, for the group's commit. The room of its bytes is free when that has ended.
+    Keep(Kept),
     Abort(Upload),
     /// This many bytes that were not sent are not held any more.
     Free(u64),
@@ -54,6 +58,8 @@ pub struct Writer {
     pub path: Arc<str>,
     /// It fails if the file exists.
     pub creates: bool,
+    /// It is a file of this group.
+    pub group: Option<Name>,
     part: Vec<u8>,
     offset: u64,
     number: u32,
@@ -71,10 +77,11 @@ pub struct Writer {
 }
 
 impl Writer {
-    pub fn new(path: Arc<str>, creates: bool) -> Writer {
+    pub fn new(path: Arc<str>, creates: bool, group: Option<Name>) -> Writer {
         Writer {
             path,
             creates,
+            group,
             part: Vec::new(),
             offset: 0,
             number: 0,
@@ -121,6 +128,7 @@ impl Writer {
         self.offset += len;
     }
 
+    /// The file is whole: puts it, completes its upload, or keeps it for its group.
     pub fn commit(&mut self, request: u64) -> Vec<Action> {
         let mut actions = Vec::new();
         if self.commit.is_some() {
@@ -130,7 +138,12 @@ impl Writer {
         self.commit = Some(request);
         if self.failed.is_none() && self.number == 0 {
             self.ends = true;
-            actions.push(Action::Put(std::mem::take(&mut self.part).into()));
+            let body = std::mem::take(&mut self.part).into();
+            actions.push(if self.group.is_some() {
+                Action::Keep(Kept::Whole(body))
+            } else {
+                Action::Put(body)
+            });
         } else if self.failed.is_none() && !self.part.is_empty() {
             self.cut();
         }
@@ -215,7 +228,11 @@ impl Writer {
                 self.ends = true;
                 let mut parts = std::mem::take(&mut self.sent);
                 parts.sort_unstable_by_key(|part| part.number);
-                actions.push(Action::Complete { upload: upload.clone(), parts });
+                let upload = upload.clone();
+                actions.push(match self.group.is_some() {
+                    true => Action::Keep(Kept::Upload(upload, parts)),
+                    false => Action::Complete { upload, parts },
+                });
             }
         }
         if self.unsent.is_empty() {

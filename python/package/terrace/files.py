@@ -29,6 +29,7 @@ __all__ = ["Busy", "Changed", "Client", "Closed", "Entry", "FilesError", "Info",
 _MAGIC = int.from_bytes(b"TFS1", "little")
 _VERSION = 2
 _HELLO, _READ, _READ_MANY, _RELEASE, _STAT, _LIST, _PUT, _OPEN_WRITE, _WRITE, _COMMIT, _ABORT, _DELETE, _STATUS, _EVICT, _WARM = range(1, 16)
+_BEGIN_GROUP, _RESUME_GROUP, _OPEN_IN_GROUP, _COMMIT_GROUP, _ABORT_GROUP = range(17, 22)
 _OK, _MORE = 0, 1
 _ALL = 2**64 - 1
 _HEAD = struct.Struct("<IQB")
@@ -349,8 +350,26 @@ class Client:
             raise
         return self.commit(handle, path)
 
-    def open_write(self, path: str, exclusive: bool = False) -> int:
-        return int(_U64.unpack(self._ask(_OPEN_WRITE, self._text(path) + bytes([exclusive]), path))[0])
+    def open_write(self, path: str, exclusive: bool = False, group: str = "") -> int:
+        """Begins a file. In a group, its `commit` returns when the daemon keeps it, and makes nothing visible."""
+        fields = self._text(path) + bytes([exclusive])
+        answer = self._ask(_OPEN_IN_GROUP, self._text(group) + fields, path) if group else self._ask(_OPEN_WRITE, fields, path)
+        return int(_U64.unpack(answer)[0])
+
+    def begin_group(self) -> str:
+        """Begins a group of files, which `commit_group` makes visible together, or not at all. Its name. The daemon needs flash for that."""
+        return self._read_text(self._ask(_BEGIN_GROUP, b""), 0)[0]
+
+    def resume_group(self, group: str) -> int:
+        """Goes on with a group over a new connection, after the daemon was started again. The number of files that it has."""
+        return int(_U64.unpack(self._ask(_RESUME_GROUP, self._text(group)))[0])
+
+    def commit_group(self, group: str) -> int:
+        """When it returns, the store has all files of the group; after an error, none of them is visible. Their number."""
+        return int(_U64.unpack(self._ask(_COMMIT_GROUP, self._text(group)))[0])
+
+    def abort_group(self, group: str) -> None:
+        self._ask(_ABORT_GROUP, self._text(group))
 
     def write_part(self, handle: int, data: bytes, path: str = "") -> None:
         """While the daemon has no room, as the store is slower than its writers, this waits."""

@@ -5,7 +5,11 @@
 
 `target` is the store that the daemon must serve, `socket` where it listens; both may be left out. Paths are keys of the store. A file that is
 open for reading stays at the version that it had when it was opened; if it changes, reads fail with `Changed`. A write is in the store when the
-file is closed.
+file is closed. In a transaction a file is kept by the daemon when it is closed, and all are in the store when the transaction ends, or none:
+
+    with fs.transaction:
+        for path, data in files.items():
+            fs.pipe_file(path, data)
 """
 
 from __future__ import annotations
@@ -17,25 +21,81 @@ import time
 from typing import Any
 
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
+from fsspec.transaction import Transaction
 from fsspec.utils import tokenize
 
 from .files import Client
 
-__all__ = ["TerraceFile", "TerraceFileSystem"]
+__all__ = ["TerraceFile", "TerraceFileSystem", "TerraceTransaction"]
 
 # Seconds for which a request waits for a daemon that cannot be reached.
 _PATIENCE = 5.0
+# Seconds for which a listing says when files were modified, and files whose times are known.
+_LISTED = 2.0
+_KNOWN = 100_000
+# Bytes of a file that are sent at once when it is closed in a transaction.
+_SHORT = 8 << 20
+
+
+class TerraceTransaction(Transaction):
+    """Files that are written together: a group, on a connection of its own. While the daemon is started again, it waits."""
+
+    def __init__(self, fs: TerraceFileSystem, **options: Any) -> None:
+        super().__init__(fs, **options)
+        self._client: Client | None = None
+        self._group = ""
+        self._lock = threading.Lock()
+
+    def ask(self, ask: Any) -> Any:
+        """Asks with the client and the group; if the daemon is gone, again over a new connection."""
+        until = time.monotonic() + _PATIENCE
+        with self._lock:
+            while True:
+                try:
+                    if self._client is None:
+                        self._client = Client(self.fs.socket, self.fs.target)
+                        if self._group:
+                            self._client.resume_group(self._group)
+                        else:
+                            self._group = self._client.begin_group()
+                    return ask(self._client, self._group)
+                except ConnectionError:
+                    self.close()
+                    if time.monotonic() > until:
+                        raise
+                    time.sleep(0.02)
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def complete(self, commit: bool = True) -> None:
+        try:
+            if self._group and commit:
+                self.ask(lambda client, group: client.commit_group(group))
+            elif self._group:
+                self.ask(lambda client, group: client.abort_group(group))
+        finally:
+            self.files.clear()
+            self.fs._intrans = False
+            self.fs._transaction = None
+            self.close()
 
 
 class TerraceFileSystem(AbstractFileSystem):
     protocol = "terrace"
     root_marker = ""
+    transaction_type = TerraceTransaction
 
     def __init__(self, target: str = "", socket: str | None = None, **options: Any) -> None:
         super().__init__(**options)
         self.target = target
         self.socket = socket
         self._local = threading.local()
+        # The last listing whose times were asked for: folder, when, times. And the times of versions.
+        self._listed: tuple[str, float, dict[str, datetime.datetime]] | None = None
+        self._modified: dict[str, tuple[str, datetime.datetime]] = {}
 
     @property
     def client(self) -> Client:
@@ -120,12 +180,25 @@ class TerraceFileSystem(AbstractFileSystem):
         return found if detail else sorted(found)
 
     def modified(self, path: str) -> datetime.datetime:
+        """Only a listing says that. One listing of a folder does for all its files that are asked for shortly afterwards, and for each as long as its
+        version is the same."""
         path = self._strip_protocol(path)
-        for entry in self.ls(self._parent(path)):
-            if entry["name"] == path and "mtime" in entry:
-                modified: datetime.datetime = entry["mtime"]
-                return modified
-        raise FileNotFoundError(2, "there is no such file", path)
+        version = self.info(path).get("version", "")
+        known = self._modified.get(path)
+        if known is not None and version and known[0] == version:
+            return known[1]
+        folder, now = self._parent(path), time.monotonic()
+        # What is known of another version shows that the file has changed, perhaps since the listing.
+        if known is not None or self._listed is None or self._listed[0] != folder or now - self._listed[1] > _LISTED:
+            self._listed = (folder, now, {entry["name"]: entry["mtime"] for entry in self.ls(folder) if "mtime" in entry})
+        modified: datetime.datetime | None = self._listed[2].get(path)
+        if modified is None:
+            self._listed = None
+            raise FileNotFoundError(2, "there is no such file", path)
+        if len(self._modified) >= _KNOWN:
+            self._modified.clear()
+        self._modified[path] = (version, modified)
+        return modified
 
     def checksum(self, path: str) -> int:
         return int(tokenize(self.info(path)), 16)
@@ -181,6 +254,10 @@ class TerraceFileSystem(AbstractFileSystem):
         return found
 
     def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
+        if self._intrans:
+            with self.open(path, "xb" if mode == "create" else "wb") as file:
+                file.write(value)
+            return
         path = self._strip_protocol(path)
         self.client.write(path, [bytes(value)], exclusive=mode == "create")
 
@@ -233,6 +310,9 @@ class TerraceFile(AbstractBufferedFile):
     def __init__(self, fs: TerraceFileSystem, path: str, mode: str, *args: Any, **options: Any) -> None:
         self._client: Client | None = None
         self._handle: int | None = None
+        self._whole = b""
+        # It is a file of a transaction.
+        self._is_kept = False
         super().__init__(fs, path, mode, *args, **options)
         self._version = self.details.get("version", "") if mode == "rb" else ""
 
@@ -241,26 +321,56 @@ class TerraceFile(AbstractBufferedFile):
         return data
 
     def _initiate_upload(self) -> None:
-        # Its own connection: the file may be closed by another thread, and the upload is the connection's.
-        self._client = Client(self.fs.socket, self.fs.target)
-        self._handle = self._client.open_write(self.path, self.mode == "xb")
+        self._is_kept = not self.autocommit and self.fs._intrans
+        if not self._is_kept:
+            # Its own connection: the file may be closed by another thread, and the upload is the connection's.
+            self._client = Client(self.fs.socket, self.fs.target)
+            self._handle = self._client.open_write(self.path, self.mode == "xb")
 
     def _upload_chunk(self, final: bool = False) -> bool:
+        data = self.buffer.getvalue()
+        if self._is_kept:
+            self.fs.transaction.ask(lambda client, group: self._keep(client, group, data, final))
+            return True
         if self._client is None or self._handle is None:
             raise ValueError("the upload was not begun")
-        self._client.write_part(self._handle, self.buffer.getvalue(), self.path)
+        self._client.write_part(self._handle, data, self.path)
         if final and self.autocommit:
             self.commit()
         return True
 
+    def _keep(self, client: Client, group: str, data: bytes, final: bool) -> None:
+        """In a transaction: a short file is sent when it is whole, so that it can be sent again after a start of the daemon."""
+        begins = self._handle is None
+        if begins:
+            if len(self._whole) + len(data) <= _SHORT and not final:
+                self._whole += data
+                return
+            self._handle, self._client = client.open_write(self.path, self.mode == "xb", group), client
+            data = self._whole + data
+        try:
+            if self._client is not client:
+                raise ValueError("the daemon was started again while the file was written")
+            client.write_part(self._handle, data, self.path)
+            if final:
+                client.commit(self._handle, self.path)
+        except ConnectionError:
+            if not begins:
+                raise ValueError("the daemon was started again while the file was written") from None
+            self._handle = self._client = None
+            raise
+        if final:
+            self._handle = self._client = None
+
     def commit(self) -> None:
-        if self._client is not None and self._handle is not None:
+        """A file of a transaction is committed with it."""
+        if not self._is_kept and self._client is not None and self._handle is not None:
             self._client.commit(self._handle, self.path)
             self._handle = None
             self._client.close()
 
     def discard(self) -> None:
-        if self._client is not None and self._handle is not None:
+        if not self._is_kept and self._client is not None and self._handle is not None:
             self._client.abort(self._handle)
             self._handle = None
             self._client.close()

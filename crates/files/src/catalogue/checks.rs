@@ -108,14 +108,14 @@ impl Catalogue {
             file.known = Some(Known { meta: meta.clone(), checked });
             self.publish(path);
         }
-        if let Some(file) = self.files.get_mut(path) {
-            if let Some(extent) = extent {
-                let is_free = !file.slots.iter().any(|(index, _)| *index == 0);
-                let fits = extent.len == block_len(meta.length, 0);
-                match is_free && fits && self.attach(path, &meta.version, 0, extent).is_some() {
-                    true => {}
-                    false => self.give_back(extent),
-                }
+        if let Some(extent) = extent
+            && let Some(file) = self.files.get(path)
+        {
+            let is_free = !file.slots.iter().any(|(index, _)| *index == 0);
+            let fits = extent.len == block_len(meta.length, 0);
+            match is_free && fits && self.attach(path, &meta.version, 0, extent).is_some() {
+                true => {}
+                false => self.give_back(extent),
             }
         }
         orphans.into_iter().for_each(|id| self.restart(id, now));

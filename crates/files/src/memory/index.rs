@@ -232,8 +232,8 @@ pub mod tests {
             for (what, file, block, number) in ops {
                 let path = format!("f{file}");
                 if what > 0 {
-                    let file = (&*format!("v{number}"), number);
-                    index.publish(&path, block, number * 64, number as u32, file, number);
+                    let of_file = (&*format!("v{number}"), number);
+                    index.publish(&path, block, number * 64, number as u32, of_file, number);
                     model.insert((file, block), number);
                 } else {
                     index.withdraw(&path, block);

@@ -4,6 +4,7 @@
 //! again without an event.
 
 use super::client::{Client, Flow};
+use super::commit;
 use super::serve::Turn;
 use crate::catalogue::Done;
 use crate::memory::index::VOUCHED;
@@ -17,12 +18,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use terrace_io::clock::Nanos;
 use terrace_io::sched::Event;
 
 const LISTENER: usize = usize::MAX - 1;
 const WAKER: usize = usize::MAX;
 /// The longest sleep, in milliseconds: a daemon that was told to stop by a signal finds out.
 const SLEEP_MS: u64 = 100;
+/// Between two looks for groups that are overdue, in nanoseconds.
+const LOOK: Nanos = 1_000_000_000;
 
 pub struct EventLoop {
     files: Arc<Files>,
@@ -35,6 +39,9 @@ pub struct EventLoop {
     /// Makes the ids of clients unique: an answer for one that is gone must not reach its successor.
     generation: u64,
     again: Vec<usize>,
+    /// For groups of files whose clients did not come back.
+    next_look: Nanos,
+    is_ending: bool,
 }
 
 /// The place of a client in the table.
@@ -67,6 +74,8 @@ impl EventLoop {
             clients_max,
             generation: 0,
             again: Vec::new(),
+            next_look: 0,
+            is_ending: false,
         })
     }
 
@@ -74,7 +83,16 @@ impl EventLoop {
     pub fn run(mut self, stop: &AtomicBool) -> Result<()> {
         let mut events = Events::with_capacity(1024);
         while !stop.load(Ordering::SeqCst) {
-            self.files.index.vouch(self.files.world.clock.now());
+            let now = self.files.world.clock.now();
+            self.files.index.vouch(now);
+            if now >= self.next_look {
+                self.next_look = now + LOOK;
+                for name in self.files.groups.overdue(now) {
+                    if let Ok((members, record)) = self.files.groups.end(name, None) {
+                        self.files.submit(commit::abort(name, members, record, None));
+                    }
+                }
+            }
             let sleep = if self.again.is_empty() { SLEEP_MS } else { 0 };
             match self.poll.poll(&mut events, Some(Duration::from_millis(sleep))) {
                 Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
@@ -99,6 +117,8 @@ impl EventLoop {
         }
         self.files.index.end();
         let _ = unix::unlink(&self.socket);
+        // Groups of files that are not committed wait on flash for their clients.
+        self.is_ending = true;
         (0..self.clients.len()).for_each(|place| self.close(place));
         Ok(())
     }
@@ -218,6 +238,12 @@ impl EventLoop {
         for (handle, mut writer) in std::mem::take(&mut client.writers) {
             let actions = writer.abort();
             Turn::write(&self.files, &mut client, handle, &writer, actions);
+        }
+        let groups = if self.is_ending { Vec::new() } else { self.files.groups.of_client(client.id) };
+        for name in groups {
+            if let Ok((members, record)) = self.files.groups.end(name, Some(client.id)) {
+                self.files.submit(commit::abort(name, members, record, None));
+            }
         }
         self.free.push(place);
     }

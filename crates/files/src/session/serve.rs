@@ -2,8 +2,10 @@
 
 use super::batch::{Batch, Item, put_read};
 use super::client::{Client, Pending};
+use super::commit;
 use super::{LISTED_MAX, WRITERS_MAX, status};
 use crate::catalogue::{BlockId, Done, Fault, Read, Wants};
+use crate::groups::Kept;
 use crate::read::{Files, Outcome, Reply};
 use crate::wire::{
     self, BATCH_MAX, FRAME_MAX, Fields, Frame, MAGIC, Malformed, Op, Put, VERSION, check_path, put_fault,
@@ -16,7 +18,7 @@ use terrace_io::store::{Bytes, Listed};
 /// Bytes of one frame of a listing.
 const LIST_FRAME: usize = 256 << 10;
 
-type Decoded = Result<(), Malformed>;
+pub(super) type Decoded = Result<(), Malformed>;
 
 /// What a turn's requests ask of the catalogue.
 #[derive(Default)]
@@ -88,7 +90,11 @@ impl Turn {
             Op::List => list(files, client, request, &mut fields),
             Op::Delete => delete(files, client, request, &mut fields),
             Op::Put => put(files, client, request, &mut fields),
-            Op::OpenWrite => open_write(client, request, &mut fields),
+            Op::OpenWrite => open_write(files, client, request, false, &mut fields),
+            Op::OpenInGroup => open_write(files, client, request, true, &mut fields),
+            Op::BeginGroup | Op::ResumeGroup | Op::CommitGroup | Op::AbortGroup => {
+                commit::group(files, client, request, op, &mut fields)
+            }
             Op::Write | Op::Commit | Op::Abort => write(files, client, request, op, &mut fields),
             Op::Status => {
                 fields.end()?;
@@ -238,6 +244,7 @@ impl Turn {
     /// A step of a file that is written has ended.
     pub fn stepped(files: &Arc<Files>, client: &mut Client, handle: u64, step: Step) {
         let Some(mut writer) = client.writers.remove(&handle) else {
+            // A file that was kept belongs to its group, which the end of its client has aborted.
             if let Step::Begun(Ok(upload)) = step {
                 files.submit(Box::new(move |files| files.store.abort(&upload)));
             }
@@ -282,6 +289,16 @@ impl Turn {
                     files.bodies.give_back(bytes);
                     step(files, Step::Ended(put));
                 })),
+                Action::Keep(kept) => {
+                    let group = writer.group.unwrap_or_default();
+                    files.submit(Box::new(move |files| {
+                        let bytes = if let Kept::Whole(body) = &kept { body.len() as u64 } else { 0 };
+                        let result = files.groups.keep(group, &path, creates, kept).map(|()| "".into());
+                        files.bodies.give_back(bytes);
+                        // An upload that is not kept is the writer's, which aborts it.
+                        step(files, Step::Ended(result.map_err(|(fault, _)| fault)));
+                    }));
+                }
                 Action::Complete { upload, parts } => files.submit(Box::new(move |files| {
                     let completed = files.store.complete(&upload, &parts, creates);
                     files.changed(&path);
@@ -312,7 +329,7 @@ impl Files {
     }
 
     /// Puts a whole file. Even a put that failed may have taken effect.
-    fn put(&self, path: &Arc<str>, body: Bytes, creates: bool) -> Result<Arc<str>, Fault> {
+    pub(super) fn put(&self, path: &Arc<str>, body: Bytes, creates: bool) -> Result<Arc<str>, Fault> {
         let result = self.store.put(path, body, creates);
         self.changed(path);
         result.map(|version| version.0.into())
@@ -472,18 +489,27 @@ fn room_for(files: &Files, bytes: u64) -> Result<(), Fault> {
     Err(Fault::Busy(format!("more than {most} bytes are being written or received: try again later")))
 }
 
-fn open_write(client: &mut Client, request: u64, fields: &mut Fields<'_>) -> Decoded {
+fn open_write(
+    files: &Files,
+    client: &mut Client,
+    request: u64,
+    in_group: bool,
+    fields: &mut Fields<'_>,
+) -> Decoded {
+    let group = if in_group { Some(commit::name_of(fields.text()?)?) } else { None };
     let (path, creates) = (fields.text()?, fields.u8()? != 0);
     fields.end()?;
     let checked = match client.writers.len() < WRITERS_MAX {
-        true => check_path(path),
+        true => {
+            check_path(path).and_then(|()| group.map_or(Ok(()), |group| files.groups.check(group, client.id)))
+        }
         false => Err(Fault::Busy(format!("this client writes {WRITERS_MAX} files, which is the limit"))),
     };
     match checked {
         Err(fault) => put_fault(&mut client.output, request, &fault),
         Ok(()) => {
             // Unique, as the ids of a client's requests in flight are, and those of its open files.
-            if client.writers.insert(request, Writer::new(path.into(), creates)).is_some() {
+            if client.writers.insert(request, Writer::new(path.into(), creates, group)).is_some() {
                 return Err(Malformed("its id is that of a file being written"));
             }
             Put::new(&mut client.output, request, code::OK).u64(request);

@@ -21,6 +21,7 @@ pub fn json(files: &Files) -> String {
         let sizes = (catalogue.files(), catalogue.waiting(), catalogue.unsaved());
         (catalogue.counts, sizes.0, sizes.1, sizes.2, catalogue.blocks())
     });
+    let (groups, group_bytes) = files.groups.sizes();
     let (requests, read, written) = files.store.totals();
     let outage = files.store.outage().map_or("null".into(), |reason| text(&reason));
     let flash = files.flash.as_ref().map_or("null".into(), |flash| {
@@ -35,7 +36,7 @@ pub fn json(files: &Files) -> String {
         "{{\"store\": {}, \"outage\": {outage}, \"store_requests\": {requests}, \"store_read_bytes\": {read}, \"store_written_bytes\": {written}, \
          \"memory_bytes\": {}, \"memory_used_bytes\": {bytes}, \"blocks\": {blocks}, \"blocks_not_evictable\": {leased}, \"files_known\": {known}, \
          \"reads_waiting\": {waiting}, \"work_queued\": {}, \"body_bytes\": {}, \"hits\": {}, \"unasked\": {}, \"unsaved\": {unsaved}, \"waited\": {}, \"failed\": {}, \"evicted\": {}, \
-         \"changed\": {}, \"served_in_outage\": {}, \"flash\": {flash}}}",
+         \"changed\": {}, \"served_in_outage\": {}, \"groups\": {groups}, \"group_bytes\": {group_bytes}, \"flash\": {flash}}}",
         text(&files.store.name()),
         files.arena.len(),
         files.queued(),

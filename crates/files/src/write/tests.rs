@@ -11,7 +11,7 @@ fn run(
     fails_at: Option<u32>,
 ) -> Result<Vec<u8>, Fault> {
     let whole: Vec<u8> = (0..writes.iter().sum::<usize>()).map(|i| (i % 251) as u8).collect();
-    let mut writer = Writer::new("f".into(), false);
+    let mut writer = Writer::new("f".into(), false, None);
     let (mut taken, mut stored, mut parts) = (0u64, None, std::collections::BTreeMap::new());
     let mut aborted = false;
     let mut pending: Vec<Action> = Vec::new();
@@ -119,7 +119,7 @@ fn a_part_that_fails_aborts_the_upload_and_answers_every_request() {
 
 #[test]
 fn an_upload_that_begins_after_it_was_given_up_is_aborted() {
-    let mut writer = Writer::new("f".into(), false);
+    let mut writer = Writer::new("f".into(), false, None);
     let begins = writer.write(1, &vec![0; PART_BYTES + 1]);
     assert!(begins.iter().any(|action| matches!(action, Action::Begin)));
     let freed: u64 =

@@ -19,6 +19,8 @@ pub struct Rigged {
     pub heads: AtomicU64,
     pub parts: AtomicU64,
     pub is_down: AtomicBool,
+    /// Writes of this key fail, and reads do not.
+    pub refused: std::sync::Mutex<String>,
     /// Milliseconds that a GET takes.
     pub delay_ms: AtomicU64,
 }
@@ -28,6 +30,12 @@ impl Rigged {
         counter.fetch_add(1, Ordering::SeqCst);
         std::thread::sleep(std::time::Duration::from_millis(self.delay_ms.load(Ordering::SeqCst)));
         self.check(key)
+    }
+    fn may_write(&self, key: &str) -> Result<()> {
+        match *self.refused.lock().unwrap() == key {
+            true => Err(StoreError::Refused { key: key.into(), cause: "it is not yours".into() }),
+            false => Ok(()),
+        }
     }
     fn check(&self, key: &str) -> Result<()> {
         match self.is_down.load(Ordering::SeqCst) {
@@ -43,6 +51,7 @@ impl ObjectStore for Rigged {
     }
     fn put_if_absent(&self, purpose: Purpose, key: &str, parts: &[Bytes]) -> Result<Version> {
         self.check(key)?;
+        self.may_write(key)?;
         self.inner.put_if_absent(purpose, key, parts)
     }
     fn put_if_match(&self, purpose: Purpose, key: &str, body: &[u8], expected: &Version) -> Result<Version> {
@@ -78,6 +87,7 @@ impl ObjectStore for Rigged {
     }
     fn replace(&self, purpose: Purpose, key: &str, parts: &[Bytes]) -> Result<Version> {
         self.check(key)?;
+        self.may_write(key)?;
         self.inner.replace(purpose, key, parts)
     }
     fn begin_upload(&self, purpose: Purpose, key: &str) -> Result<Upload> {
@@ -96,10 +106,12 @@ impl ObjectStore for Rigged {
         self.inner.put_part(purpose, upload, number, offset, body)
     }
     fn complete_upload(&self, purpose: Purpose, upload: &Upload, parts: &[UploadPart]) -> Result<Version> {
+        self.may_write(&upload.key)?;
         self.inner.complete_upload(purpose, upload, parts)
     }
     fn complete_replacing(&self, purpose: Purpose, upload: &Upload, parts: &[UploadPart]) -> Result<Version> {
         self.check(&upload.key)?;
+        self.may_write(&upload.key)?;
         self.inner.complete_replacing(purpose, upload, parts)
     }
     fn abort_upload(&self, purpose: Purpose, upload: &Upload) -> Result<()> {
@@ -141,8 +153,15 @@ impl Rig {
         let inner = run::open_store(&config).unwrap();
         let count = AtomicU64::default;
         let (is_down, delay_ms) = (AtomicBool::new(false), count());
-        let store =
-            Arc::new(Rigged { inner, gets: count(), heads: count(), parts: count(), is_down, delay_ms });
+        let store = Arc::new(Rigged {
+            inner,
+            gets: count(),
+            heads: count(),
+            parts: count(),
+            is_down,
+            delay_ms,
+            refused: Default::default(),
+        });
         let mut rig = Rig { store, config, scratch, stop: Arc::default(), running: None };
         rig.run();
         rig
