@@ -53,13 +53,17 @@ def terrace(*args, **options):
     raise RuntimeError("the server did not start: " + "".join(lines))
 
 
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
 def real_redis(directory, *args):
     program = subprocess.run(
         [ROOT / "scripts" / "redis-server.sh"], check=True, stdout=subprocess.PIPE, text=True
     ).stdout.strip()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     process = subprocess.Popen(
         [program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", *map(str, args)],
         cwd=directory,

@@ -17,10 +17,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use terrace::open::Listener;
 use terrace_engine::engine::inspect::metrics::running;
-use terrace_kv::signals::Signals;
 use terrace_io::real::disk::RealDisk;
-use terrace_kv::storage::{Storage, journal};
+use terrace_kv::server::signals::Signals;
 use terrace_kv::storage::engine::EngineStorage;
+use terrace_kv::storage::{Storage, journal};
 
 /// The engine's share of the memory, as a divisor, and the least that it runs with.
 const ENGINE_SHARE: u64 = 4;
@@ -144,11 +144,14 @@ fn serve(options: &Kv) -> Result<(), String> {
         let (core, storage) = (listening.core.clone(), storage.clone());
         Listener::start(address, move || {
             let engine = storage.as_ref().map_or(String::new(), |storage| running(storage.db().engine()));
-            terrace_kv::metrics::text(&core) + &engine
+            terrace_kv::command::metrics::text(&core) + &engine
         })
         .map_err(|error| error.to_string())
     });
     let _metrics = metrics.transpose()?;
+    if let Some(address) = options.metrics_listen {
+        eprintln!("terrace kv: metrics are at http://{address}/metrics");
+    }
     for address in listening.addresses() {
         eprintln!("terrace kv: ready to accept connections on {address}; data is kept in {kept}");
     }

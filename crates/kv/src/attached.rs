@@ -155,6 +155,21 @@ pub struct Counters {
     pub read_calls: u64,
 }
 
+/// What memory knew better than storage when the save began.
+#[derive(Default)]
+pub struct Overlay {
+    /// Databases that were being emptied: storage's rows of them are old.
+    pub emptied: HashSet<u16>,
+    /// Keys on their way to storage; `None`: deleted.
+    pub keys: HashMap<Key, Option<Stored>>,
+}
+
+/// What storage keeps of a key that memory has.
+pub fn stored_form(dbs: &Databases, key: &Key) -> Option<Stored> {
+    let entry = dbs.all.get(usize::from(key.db))?.resident(&key.name)?;
+    Some(Stored { expires_ms: entry.1.map(|at_ms| at_ms.max(0) as u64), rdb: entry.0.to_rdb() })
+}
+
 pub struct Tier {
     pub storage: Arc<dyn Storage>,
     pub mailbox: Arc<Mailbox>,
@@ -251,9 +266,9 @@ impl Tier {
     }
 
     /// What memory knows better than storage does now.
-    pub fn overlay(&self, dbs: &Databases) -> crate::save::job::Overlay {
-        let value = |key: &Key| crate::dispatch::stored_form(dbs, key);
-        crate::save::job::Overlay {
+    pub fn overlay(&self, dbs: &Databases) -> Overlay {
+        let value = |key: &Key| stored_form(dbs, key);
+        Overlay {
             emptied: (0..dbs.all.len() as u16).filter(|&db| self.queue.is_emptying(db)).collect(),
             keys: self.queue.held().map(|key| (key.clone(), value(key))).collect(),
         }

@@ -26,6 +26,7 @@ pub mod latency;
 pub mod lcs;
 pub mod lists;
 pub mod memory;
+pub mod metrics;
 pub mod monitor;
 pub mod pubsub;
 pub mod rights;

@@ -29,7 +29,6 @@ use crate::keyspace::Change;
 use crate::resp::Reply;
 use crate::server::{Core, Server};
 use reads::Prepared;
-pub(crate) use reads::stored_form;
 
 /// Commands that a subscriber of RESP2 may send.
 const SUBSCRIBER_COMMANDS: &[&str] = &[

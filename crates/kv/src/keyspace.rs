@@ -7,7 +7,7 @@
 //! | `expiry` | when keys expire, and finding those that have |
 //! | `changes` | what a command changed, for the clients and rooms that follow changes |
 //! | `evict` | candidates for eviction |
-//! | `saving` | the walk of a save, and copy on write while it goes on |
+//! | `saving`, `sink` | the walk of a save, and copy on write while it goes on; where its records gather |
 //! | `database` | a database: the operations that commands use |
 
 pub mod changes;
@@ -17,6 +17,7 @@ pub mod entry;
 pub mod evict;
 pub mod expiry;
 pub mod saving;
+pub mod sink;
 
 pub use changes::{Change, Class};
 pub use database::Keyspace;

@@ -13,11 +13,8 @@
 //! | `pubsub` | channels and their subscribers |
 //! | `storage` | where values live that are not in memory: the trait and its adapters |
 //! | `attached` | the storage tier attached to the databases |
-//! | `metrics` | numbers for Prometheus |
-//! | `save` | snapshot files |
-//! | `signals` | SIGTERM and SIGINT |
 //! | `tiering` | what moves between memory and storage, and when |
-//! | `client`, `server` | what commands know of clients and of the server |
+//! | `client`, `server` | what commands know of clients and of the server; snapshot files, signals |
 
 #![deny(clippy::disallowed_methods)]
 #![deny(unsafe_op_in_unsafe_fn)]
@@ -29,7 +26,6 @@ pub mod config;
 pub mod dispatch;
 pub mod keyspace;
 pub mod memory;
-pub mod metrics;
 pub mod net;
 #[doc(hidden)]
 pub mod planted;
@@ -37,10 +33,8 @@ pub mod pubsub;
 pub mod rdb;
 pub mod resp;
 pub mod run;
-pub mod save;
 pub mod script;
 pub mod server;
-pub mod signals;
 pub mod slowlog;
 pub mod storage;
 pub mod tiering;

@@ -6,10 +6,9 @@ use crate::config::Config;
 use crate::config::files::Files;
 use crate::keyspace::Databases;
 use crate::net::event_loop::EventLoop;
+use crate::server::signals::Signals;
 use crate::server::{Core, Server};
-use crate::signals::Signals;
-use crate::storage::journal::{self, Journal};
-use crate::storage::{Storage, StorageError};
+use crate::storage::Storage;
 use parking_lot::Mutex;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -80,10 +79,10 @@ fn attach(world: &World, storage: Arc<dyn Storage>, databases: u16) -> std::io::
 
 /// Loads the snapshot file, if there is one.
 fn load_snapshot(dbs: &mut Databases, server: &mut Server) -> std::io::Result<()> {
-    let path = crate::save::path(server);
+    let path = crate::server::save::path(server);
     let opened = server.files.as_ref().map(|files| files.open(&path)).transpose()?.flatten();
     let Some((file, length)) = opened else { return Ok(()) };
-    let loaded = crate::save::load::load(dbs, server, file, length).map_err(|why| {
+    let loaded = crate::server::save::load::load(dbs, server, file, length).map_err(|why| {
         std::io::Error::new(std::io::ErrorKind::InvalidData, format!("{path} cannot be loaded: {why}"))
     })?;
     server.saves.loaded = loaded;

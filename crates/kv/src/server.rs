@@ -1,5 +1,8 @@
 //! What all clients share besides the data: the list of clients, the clients that wait for a key, counters.
 
+pub mod save;
+pub mod signals;
+
 use crate::client::acl::catalogue::Catalogue;
 use crate::client::{Blocked, Client, ClientId, Clients};
 use crate::config::{Choice, Config, NOTICE_KEYEVENT, NOTICE_KEYSPACE};
@@ -11,6 +14,9 @@ use crate::tiering::evict::{Policy, by_name};
 use crate::value::limits::CollectionLimits;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use terrace_io::World;
+
+/// The version of Redis whose behaviour this is.
+pub const REDIS_VERSION: &str = "7.0.15";
 
 /// Keys that a policy of a database is made for: it remembers as many that were evicted.
 const REMEMBERED: usize = 1 << 16;
@@ -73,9 +79,9 @@ pub struct Server {
     pub meter: crate::memory::Meter,
     /// Memory is over `maxmemory` and nothing could be evicted before the present command.
     pub is_out_of_memory: bool,
-    pub saves: crate::save::Saves,
+    pub saves: crate::server::save::Saves,
     /// What asks the server to end from outside, if it listens to that.
-    pub signals: Option<crate::signals::Signals>,
+    pub signals: Option<crate::server::signals::Signals>,
     /// Whether [`Server::log`] writes.
     pub is_logging: bool,
     /// Ends the server: set by `SHUTDOWN`.
@@ -111,7 +117,7 @@ impl Server {
             tier: None,
             meter: crate::memory::Meter::default(),
             is_out_of_memory: false,
-            saves: crate::save::Saves::new(started_ms),
+            saves: crate::server::save::Saves::new(started_ms),
             signals: None,
             is_logging: false,
             is_stopping: false,

@@ -5,7 +5,7 @@
 //! 2. Once the target has caught up, each key of the source is read on both sides and compared, and each key of the target is looked for in the source
 //!    ([`proof`]). Keys that change meanwhile are seen in the stream and compared again, the last of them while the source's writers are paused for a moment.
 //!
-//! For `--dir` a server of this process has the instance open, on a loopback port, with a password that only this process knows.
+//! For `--dir` a server of this process has the instance open, on a loopback port, with a random password.
 
 mod proof;
 mod replica;

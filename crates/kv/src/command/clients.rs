@@ -139,7 +139,7 @@ fn hello(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
     reply.bulk(b"server");
     reply.bulk(b"redis");
     reply.bulk(b"version");
-    reply.bulk(super::info::REDIS_VERSION.as_bytes());
+    reply.bulk(crate::server::REDIS_VERSION.as_bytes());
     reply.bulk(b"proto");
     reply.int(if resp3 { 3 } else { 2 });
     reply.bulk(b"id");

@@ -3,10 +3,8 @@
 use super::table::{Access, Acl, Flags, Found, Group, Keys, Row, flags, table};
 use super::{Arg, CommandError, Ctx, Done, args, help};
 use crate::resp::Reply;
+use crate::server::REDIS_VERSION;
 use std::fmt::Write as _;
-
-/// The version of Redis whose behaviour this is.
-pub const REDIS_VERSION: &str = "7.0.15";
 
 const LOOK: Flags = flags(&[Flags::LOADING, Flags::STALE]);
 

@@ -3,7 +3,7 @@
 use super::table::{Acl, Flags, Group, Keys, Row, flags};
 use super::{Arg, CommandError, Ctx, Done, args};
 use crate::keyspace::Databases;
-use crate::save;
+use crate::server::save;
 use crate::server::{Core, Server};
 
 const ADMIN: Flags = flags(&[Flags::ADMIN, Flags::NOSCRIPT]);

@@ -152,7 +152,7 @@ fn flushall(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
     check_flush_mode(args)?;
     if ctx.server.tier.is_none() {
         // As Redis does: its file would have what is deleted here.
-        crate::save::cancel(ctx.dbs, ctx.server);
+        crate::server::save::cancel(ctx.dbs, ctx.server);
     }
     for index in 0..ctx.dbs.all.len() {
         ctx.server.touch_all_watched(ctx.dbs, index as u16, None);

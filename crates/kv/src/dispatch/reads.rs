@@ -4,7 +4,6 @@ use crate::attached::{Event, Wait};
 use crate::client::Client;
 use crate::command::table::Found;
 use crate::command::{Arg, CommandError, stored_keys as keys};
-use crate::keyspace::Databases;
 use crate::rdb::{Object, SliceSource};
 use crate::server::{Core, Server};
 use crate::storage::{Get, GetDone, Key, StorageError, Stored};
@@ -29,12 +28,6 @@ const EXPIRED_TOGETHER: usize = 1000;
 
 pub fn error_text(error: &StorageError) -> String {
     format!("ERR storage: {error}")
-}
-
-/// What storage keeps of a key that memory has.
-pub fn stored_form(dbs: &Databases, key: &Key) -> Option<Stored> {
-    let entry = dbs.all.get(usize::from(key.db))?.resident(&key.name)?;
-    Some(Stored { expires_ms: entry.1.map(|at_ms| at_ms.max(0) as u64), rdb: entry.0.to_rdb() })
 }
 
 fn value_of(server: &Server, stored: &Stored) -> Result<Value, StorageError> {

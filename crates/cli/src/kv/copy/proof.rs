@@ -85,7 +85,7 @@ fn try_to_prove(from: &mut Connection, to: &mut Connection, replica: &Replica) -
     finish(from, to, replica, suspects).map(|is_proved| is_proved.then_some(compared))
 }
 
-/// Compares the last suspects while the source's writers are paused.
+/// Compares the last suspects while the writers of the source are paused.
 fn finish(
     from: &mut Connection,
     to: &mut Connection,

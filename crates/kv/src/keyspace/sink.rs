@@ -4,8 +4,8 @@
 //! them without that lock, so a command that finds too much here waits for the disk ([`Sink::preserve`]) and the saver goes on: memory stays bounded however
 //! fast keys change.
 
-use crate::keyspace::entry::Entry;
-use crate::keyspace::saving::Detached;
+use super::entry::Entry;
+use super::saving::Detached;
 use crate::rdb::file::{write_key, write_select};
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

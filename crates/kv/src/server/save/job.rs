@@ -3,14 +3,14 @@
 //! Without a storage tier the databases are walked (`keyspace::saving`). With one, the file is written from a view of storage at one point in time, without loading a value into
 //! memory; what was still on its way to storage then was noted at the start ([`Overlay`]) and has the last word.
 
-use super::sink::Sink;
+use crate::attached::Overlay;
 use crate::config::files::NewFile;
 use crate::keyspace::Databases;
+use crate::keyspace::sink::Sink;
 use crate::rdb::file::FileWriter;
 use crate::server::{Core, Server};
 use crate::storage::{Key, Stored, View};
 use parking_lot::Mutex;
-use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use terrace_io::sched::{Event, Step, Worker};
@@ -19,15 +19,6 @@ use terrace_io::sched::{Event, Step, Worker};
 const PIECE_BYTES: usize = 256 << 10;
 /// How long the saver tries to get the lock of the core before it writes what commands have added meanwhile.
 const LOCK_WAIT: Duration = Duration::from_millis(2);
-
-/// What memory knew better than storage when the save began.
-#[derive(Default)]
-pub struct Overlay {
-    /// Databases that were being emptied: storage's rows of them are old.
-    pub emptied: HashSet<u16>,
-    /// Keys on their way to storage; `None`: deleted.
-    pub keys: HashMap<Key, Option<Stored>>,
-}
 
 enum Source {
     Databases,
@@ -48,7 +39,7 @@ impl Job {
         let mut file = FileWriter::new(files.begin(path).map_err(failed)?).map_err(failed)?;
         let now_s = server.world.clock.unix_ms() / 1000;
         for (name, value) in [
-            ("redis-ver", crate::command::info::REDIS_VERSION.to_owned()),
+            ("redis-ver", crate::server::REDIS_VERSION.to_owned()),
             ("redis-bits", usize::BITS.to_string()),
             ("ctime", now_s.to_string()),
             ("used-mem", crate::memory::allocated_bytes().to_string()),

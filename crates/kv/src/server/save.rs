@@ -6,7 +6,6 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `job` | one save, and the thread that it runs on |
-//! | `sink` | records between the databases and the file |
 //! | `load` | reading a file into the databases |
 //!
 //! A save in the background takes the lock of the core for pieces of about 256 KB. A large value is serialised in one piece. Copy on write is in
@@ -14,13 +13,12 @@
 
 pub mod job;
 pub mod load;
-pub mod sink;
 
 use crate::keyspace::Databases;
+use crate::keyspace::sink::Sink;
 use crate::server::{Core, Server};
 use job::{Job, Saver};
 use parking_lot::Mutex;
-use sink::Sink;
 use std::sync::{Arc, Weak};
 use terrace_io::sched::{Event, WorkerHandle};
 
