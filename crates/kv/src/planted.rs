@@ -16,5 +16,17 @@ pub static FAILED_ENTRY_KEPT: Switch = Switch::new();
 pub static READ_BEFORE_WRITTEN: Switch = Switch::new();
 /// The filter of absent keys is believed before its rebuild has seen all keys.
 pub static FILTER_TRUSTED_EARLY: Switch = Switch::new();
+/// A write-back that failed is put behind what waits, and the log is believed to be needed from there on.
+pub static PUT_BACK_BEHIND: Switch = Switch::new();
+/// A start does not replay the write-back log.
+pub static LOG_NOT_REPLAYED: Switch = Switch::new();
+/// A reply does not wait for its record of the write-back log.
+pub static REPLY_BEFORE_LOGGED: Switch = Switch::new();
+/// Rows are written before the log is durable up to the records that they hold.
+pub static ROWS_BEFORE_LOG: Switch = Switch::new();
+/// The write-back log is believed to be stored up to its last record by each write.
+pub static LOG_RELEASED_EARLY: Switch = Switch::new();
+/// A turn's changes are a record a key.
+pub static RECORD_DIVIDED: Switch = Switch::new();
 /// A key that a command changes is not saved first, though a save has yet to reach it.
 pub static NOT_COPIED_ON_WRITE: Switch = Switch::new();

@@ -5,7 +5,7 @@
 //! * What a client was told, of its own writes or as an answer to a read, is there: after the end of the process with every `appendfsync`, after a loss of
 //!   power with `always`.
 //! * Transactions and scripts are there whole or not at all, and nothing is there that no client asked for.
-//! * The count of keys is that of the keys that are there. It is exact at each step too.
+//! * The count of keys is the number of stored keys. It is exact at each step too.
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
@@ -17,7 +17,7 @@ use terrace_kv::config::Config;
 use terrace_kv::server::Core;
 use terrace_kv::storage::{
     Durability, ExpiredDone, Get, GetDone, Key, Outcome, Position, ScanDone, Storage, StorageError, Stored,
-    Write, WriteDone,
+    View, Write, WriteDone,
 };
 use terrace_sim::SimWorld;
 
@@ -97,6 +97,15 @@ impl Storage for Slow {
     }
     fn expired(&self, _: u64, _: usize, done: ExpiredDone) {
         done(Ok(Vec::new()));
+    }
+    fn view(&self) -> Result<Box<dyn View>, StorageError> {
+        Err(unavailable())
+    }
+    fn keep(&self, _: &str, _: &[u8]) -> Result<(), StorageError> {
+        Err(unavailable())
+    }
+    fn kept(&self, _: &str) -> Result<Option<Vec<u8>>, StorageError> {
+        Ok(None)
     }
     fn count(&self, db: u16) -> u64 {
         self.rows.lock().rows.keys().filter(|key| key.db == db).count() as u64
@@ -178,7 +187,7 @@ impl Told {
         *told = value.max(*told);
     }
 
-    /// Numbers of a reply, `None` for what is none.
+    /// Numbers of a reply; `None` for a nil.
     fn answered(&mut self, op: Op, reply: &str) {
         assert!(!reply.starts_with('-'), "{op:?} is answered {reply}");
         let numbers: Vec<i64> =

@@ -132,7 +132,7 @@ impl End {
 fn commit(name: Name, members: Vec<Member>, record: Option<Record>, to: Option<(u64, u64)>) -> Job {
     Box::new(move |files| {
         let end = End::new(name, members, record, to);
-        // If the commit had begun before, what it replaces is known, and the file that is there may be its own.
+        // If the commit had begun before, what it replaces is known, and the present file may be its own.
         match end.again {
             true => end.each(files, show, shown),
             false => end.each(files, look, looked),

@@ -1,8 +1,8 @@
 //! Write-back: the log of a turn, the writes of what is dirty, the clients that are slowed. See `attached::write_back`.
 
 use super::pauses::may_write;
-use super::reads::stored_form;
 use super::writes::counted;
+use crate::attached::stored_form;
 use crate::attached::write_back::{Settling, Unissued, WriteBack};
 use crate::attached::{Event, Tier};
 use crate::client::Client;

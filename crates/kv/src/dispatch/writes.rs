@@ -1,6 +1,7 @@
 //! Groups of changes, their writes, and the replies that wait for them.
 
 use super::reads::error_text;
+use super::write_back::KEY_BYTES;
 use crate::attached::{Counted, Event, stored_form};
 use crate::client::Client;
 use crate::planted;
