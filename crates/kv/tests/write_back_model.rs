@@ -2,10 +2,10 @@
 //! is slow, refuses, and says "timeout" of what it has written, and a log on a disk that loses power at any of its steps. Everything is decided by the seed.
 //!
 //! Checked after each crash, on a server that has started anew
-//! * What a client was told, of its own writes or as an answer to a read, is there: after the end of the process with every `appendfsync`, after a loss of
-//!   power with `always`.
-//! * Transactions and scripts are there whole or not at all, and nothing is there that no client asked for.
-//! * The count of keys is the number of stored keys. It is exact at each step too.
+//! * Acknowledged writes and values answered to reads are found: after the end of the process with every `appendfsync`, after power loss with
+//!   `always`.
+//! * Transactions and scripts are found whole or not at all, and no data is found that no client wrote.
+//! * The count of keys equals the number of keys found. It is exact at each step too.
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
@@ -187,7 +187,7 @@ impl Told {
         *told = value.max(*told);
     }
 
-    /// Numbers of a reply; `None` for a nil.
+    /// The numbers of a reply; `None` for an element that is no number.
     fn answered(&mut self, op: Op, reply: &str) {
         assert!(!reply.starts_with('-'), "{op:?} is answered {reply}");
         let numbers: Vec<i64> =
