@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn all_buffers_are_within_the_memory_whatever_it_is() {
+    fn all_buffers_fit_any_memory_size() {
         for mib in [10, 16, 32, 64, 100, 128, 256, 1024, 8192, 65_536] {
             for (has_store, flash) in [(false, false), (false, true), (true, false), (true, true)] {
                 let config = config(mib, flash);
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_control_groups_do_not_allow_is_refused_in_words() {
+    fn memory_beyond_the_control_groups_limit_is_refused_with_the_reason() {
         let check = |mib, limit: u64| config(mib, false).check_machine(mib * MIB, Some(limit * MIB));
         assert!(check(64, 64).is_ok() && config(64, false).check_machine(64 * MIB, None).is_ok());
         let refused = check(65, 64).unwrap_err().to_string();

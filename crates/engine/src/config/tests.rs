@@ -10,7 +10,7 @@ fn every_fault_is_named_at_once() {
 }
 
 #[test]
-fn a_log_is_not_larger_than_a_superblock_can_say() {
+fn a_log_is_not_larger_than_a_superblock_can_record() {
     let faults =
         |log, log_partitions| Config { log: Bytes(log), log_partitions, ..Config::default() }.faults();
     for partitions in [1, 3] {
@@ -39,7 +39,7 @@ fn sizes_have_units() {
 }
 
 #[test]
-fn settings_of_others_are_left_alone() {
+fn settings_of_other_programs_are_ignored() {
     let mut table: Table = "volume = \"/data\"\nmemory = \"32M\"".parse().unwrap();
     let mut config = Config::default();
     assert!(config.take_from(&mut table).is_empty());
@@ -68,7 +68,7 @@ fn flash_whose_index_takes_most_of_the_memory_is_refused() {
 }
 
 #[test]
-fn the_rule_of_admission_is_one_of_those_that_there_are() {
+fn an_unknown_admission_rule_is_refused() {
     for (name, rule) in Rule::NAMES {
         let config = Config::from_toml(&format!("flash_admission = \"{name}\"")).unwrap();
         assert_eq!(config.flash_admission, rule);

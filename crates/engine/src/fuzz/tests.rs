@@ -98,7 +98,7 @@ fn a_cursor_takes_no_entry_from_a_leaf_whose_areas_overlap() {
 }
 
 #[test]
-fn a_header_that_names_pages_that_are_not_there_ends_the_check() {
+fn a_header_that_names_missing_pages_ends_the_check() {
     edited("tree", &[(space::at::NEXT, &u32::MAX.to_le_bytes())]);
     edited("tree", &[(space::at::NEXT, &[0xF0, 0xFF, 0xFF, 0xFF])]);
 }
@@ -126,7 +126,7 @@ fn an_undo_stream_that_leads_back_to_its_beginning_is_corrupt_and_no_circle() {
 }
 
 #[test]
-fn an_undo_record_with_bytes_that_nobody_writes_is_none() {
+fn an_undo_record_with_a_non_canonical_encoding_is_refused() {
     let begin = record::Body::Begin { state: record::TxnStatus::Active, csn: 1 };
     let mut bytes = record::encode(&record::Record { txn: 1, before: Default::default(), body: begin });
     bytes.push(0);

@@ -132,14 +132,14 @@ fn circle_in(locks: &Locks, weights: [u64; 2]) -> [Result<()>; 2] {
 }
 
 #[test]
-fn the_lighter_one_gives_way_and_of_equals_the_last() {
+fn the_lighter_transaction_is_the_deadlock_victim_and_among_equals_the_last() {
     assert!(matches!(circle([1, 5]), [Err(Error::Deadlock), Ok(())]));
     assert!(matches!(circle([5, 1]), [Ok(()), Err(Error::Deadlock)]));
     assert!(matches!(circle([3, 3]), [Ok(()), Err(Error::Deadlock)]));
 }
 
 #[test]
-fn a_waiter_is_passed_a_few_times_only() {
+fn a_waiter_is_overtaken_a_few_times_only() {
     let locks = locks(100);
     let cancel = Cancel::default();
     let done = std::sync::atomic::AtomicBool::new(false);
@@ -200,7 +200,7 @@ fn the_bound_counts_rows_and_gaps() {
 }
 
 #[test]
-fn a_shared_lock_outlives_the_exclusive_one_taken_and_given_back_beside_it() {
+fn a_shared_lock_outlives_an_exclusive_one_taken_and_released_beside_it() {
     let locks = locks(100);
     let way = |session, key: &[u8], mode| {
         locks.admit(session, SPACE, key, WantedLock { mode, ..WantedLock::SHARED }).unwrap()
@@ -225,7 +225,7 @@ fn a_shared_lock_outlives_the_exclusive_one_taken_and_given_back_beside_it() {
 }
 
 #[test]
-fn what_was_locked_to_be_read_again_goes_and_what_is_to_be_changed_stays() {
+fn a_lock_for_a_repeated_read_is_released_and_one_for_a_change_is_kept() {
     let locks = locks(1000);
     let keys: Vec<Vec<u8>> = (0..40u8).map(|n| vec![n * 4; 1 + usize::from(n)]).collect();
     let take =

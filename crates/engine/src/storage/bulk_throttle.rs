@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn builds_get_their_share_of_what_sinks_and_no_more() {
+    fn builds_get_their_share_of_sunk_slots_and_no_more() {
         let mut state = ThrottleState { claimed: 1000, ..ThrottleState::default() };
         let mut went = 0;
         for (now, sunk) in (1000..3000).step_by(50).enumerate() {
@@ -102,14 +102,14 @@ mod tests {
     }
 
     #[test]
-    fn what_sank_while_nobody_built_is_no_credit() {
+    fn slots_sunk_while_no_build_ran_give_no_credit() {
         let mut state = ThrottleState::default();
         let went = (0..1000).take_while(|_| state.may_go(1, 1_000_000)).count() as u64;
         assert_eq!(went, AT_ONCE / SHARE);
     }
 
     #[test]
-    fn nobody_gives_way_where_nothing_sinks() {
+    fn no_build_is_throttled_where_nothing_sinks() {
         let mut state = ThrottleState { claimed: 7, ..ThrottleState::default() };
         assert!(!state.may_go(10, 7) && !state.may_go(10 + STILL, 7));
         assert!(state.may_go(11 + STILL, 7));

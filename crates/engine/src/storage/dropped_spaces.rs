@@ -108,7 +108,7 @@ mod tests {
     use terrace_tier::volume::temporary::Unlogged;
 
     #[test]
-    fn what_is_being_dropped_gives_room_soon_until_it_is_gone_or_was_in_use() {
+    fn a_dropped_space_counts_as_reclaimable_until_it_is_gone_or_found_in_use() {
         let (dropped, redo) = (DroppedSpaces::default(), Unlogged::default());
         let spaces: Vec<SpaceId> = (0..TOGETHER as u32 + 2).map(|n| SpaceId(20 + n)).collect();
         assert!(dropped.last().is_none() && dropped.look_again(0).is_none());

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_that_fails_needs_a_person_only_if_what_it_needs_will_not_come_back() {
+    fn failed_work_needs_a_person_only_if_its_cause_is_permanent() {
         let severity =
             |error: Error| Trouble::of_work("purge_trouble", &error, error.to_string()).map(|t| t.severity);
         assert_eq!(severity(Error::Unavailable("the store is dead".into())), Some(Severity::Degraded));

@@ -37,7 +37,7 @@ fn disk(superblock: &Superblock) -> std::sync::Arc<SimDisk> {
 }
 
 #[test]
-fn it_reads_back_what_was_written() {
+fn a_superblock_reads_back_as_written() {
     let mut superblock = one();
     let disk = disk(&superblock);
     assert_eq!(Superblock::read(&*disk).unwrap(), superblock);
@@ -153,7 +153,7 @@ fn a_volume_that_took_its_store_before_takers_were_kept_keeps_its_epoch_as_one()
 
 /// A build before bits made the same superblock except for the version.
 #[test]
-fn a_volume_whose_free_pages_are_chains_is_refused_and_left_as_it_is() {
+fn a_volume_with_free_page_chains_is_refused_and_unchanged() {
     let sim = SimWorld::new(1);
     let disk = sim.disk("volume");
     let open = || {

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_all_sessions_tell_is_summed() {
+    fn counts_of_all_sessions_are_summed() {
         let counted = RowCounters::default();
         std::thread::scope(|scope| {
             for session in 0..100u64 {

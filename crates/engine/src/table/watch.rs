@@ -104,7 +104,7 @@ mod tests {
     use crate::testing::pool;
 
     #[test]
-    fn a_key_is_told_once_with_its_last_transaction() {
+    fn a_watched_key_is_reported_once_with_its_last_transaction() {
         let watch = Watch::new(1000, &pool());
         watch.add(b"a", 1);
         watch.add(b"b", 2);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn its_memory_is_lent_and_of_what_was_handed_over_too() {
+    fn the_memory_of_watched_keys_is_borrowed_also_after_they_are_handed_over() {
         let pool = crate::testing::pool_of(256);
         let lent = || pool.lent_for(Purpose::Watches);
         let watch = Watch::new(1 << 20, &pool);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_keys_are_said_for_good() {
+    fn an_overflow_of_watched_keys_is_reported_permanently() {
         let watch = Watch::new(10 * (KEY_OVERHEAD + 1), &pool());
         (0..10).for_each(|n| watch.add(&[n], 1));
         watch.add(b"a", 1);

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cursor_that_has_much_gets_less_where_others_want_some() {
+    fn a_cursor_with_much_memory_gets_less_when_others_need_some() {
         let room = room();
         let mut first = account(&room);
         first.set(room.share(0));
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn an_account_that_outlives_its_engine_tells_nobody() {
+    fn an_account_that_outlives_its_engine_reports_nothing() {
         let (old, new) = (room(), room());
         let mut account = account(&old);
         account.set(100_000);

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_what_does_not_come() {
+    fn no_writer_waits_for_slots_that_never_come() {
         let pace = WriteThrottle::default();
         assert!(!pace.is_stuck(1000, 7, 50) && !pace.is_stuck(1050, 7, 50));
         assert!(pace.is_stuck(1051, 7, 50));

@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_says_which_parts_it_kept() {
+    fn an_update_names_the_off_page_parts_it_kept() {
         let old = row::value(Head { flags: row::APART, txn: 5, roll: RollPtr::NONE }, b"parts");
         let change = Change { old: Some(&old), ..CHANGE };
         for kept in [0, 5, u64::MAX] {
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_gives_back_the_value_that_it_was_made_of_and_no_other() {
+    fn undo_of_an_update_restores_only_the_value_it_replaced() {
         let head = |flags, txn| Head { flags, txn, roll: RollPtr::new(3, 100) };
         let (old_row, new_row) =
             (&b"a row of some length, 1, its end"[..], &b"a row of some length, 22, its end"[..]);
@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_gives_back_the_value_that_it_was_set_on_and_no_other() {
+    fn undo_of_a_delete_mark_restores_only_the_value_it_marked() {
         let head = |flags, txn| Head { flags, txn, roll: RollPtr::new(3, 100) };
         let (old, marked) = (row::value(head(0, 5), b"row"), row::value(head(row::DELETED, 6), b"row"));
         let whole = Change { old: Some(&old), marked: true, ..CHANGE };

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_between_and_the_newer_version_make_the_older() {
+    fn a_difference_and_the_newer_version_give_the_older_one() {
         let base: Vec<u8> = (0..60).collect();
         let mut versions: Vec<Vec<u8>> = vec![Vec::new(), base.clone(), [&base[..], &base[..]].concat()];
         for (from, upto) in [(0, 0), (0, 1), (0, 20), (7, 9), (8, 16), (30, 31), (59, 60), (44, 60), (0, 60)]

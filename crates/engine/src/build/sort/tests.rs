@@ -64,7 +64,7 @@ fn entries_come_in_order_from_memory_and_from_runs() {
 
 /// Two runs are merged at a time, in many rounds, and two sorts have one file.
 #[test]
-fn the_room_of_runs_that_were_merged_is_used_again() {
+fn the_space_of_merged_runs_is_reused() {
     let sim = SimWorld::new(11);
     let disk = sim.disk("volume");
     let pool = pool();
@@ -94,7 +94,7 @@ fn the_room_of_runs_that_were_merged_is_used_again() {
 }
 
 #[test]
-fn a_full_disk_is_said_and_leaves_no_file() {
+fn a_full_disk_is_reported_and_leaves_no_file() {
     let sim = SimWorld::new(8);
     let disk = sim.disk("volume");
     disk.faults().capacity.store(1 << 20, std::sync::atomic::Ordering::SeqCst);
@@ -104,7 +104,7 @@ fn a_full_disk_is_said_and_leaves_no_file() {
 }
 
 #[test]
-fn what_a_crash_left_is_removed_and_nothing_else() {
+fn sort_files_orphaned_by_a_crash_are_removed_and_nothing_else() {
     let sim = SimWorld::new(9);
     let disk = sim.disk("volume");
     disk.create("sort.3").unwrap();

@@ -158,14 +158,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_read_back() {
+    fn a_kept_curve_is_read_back() {
         let (kept, bytes) = (kept(), kept().encode());
         let back = KeptCurve::decode(&bytes).unwrap();
         assert_eq!((&back.curve, back.observed, back.prices), (&kept.curve, kept.observed, kept.prices));
     }
 
     #[test]
-    fn whatever_else_is_there_is_refused() {
+    fn any_other_content_of_the_curve_file_is_refused() {
         let bytes = kept().encode();
         for at in 0..bytes.len() {
             let mut bad = bytes.clone();

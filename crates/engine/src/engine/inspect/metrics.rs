@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn more_indexes_than_may_have_series_are_told_together() {
+    fn indexes_beyond_the_limit_of_series_are_reported_together() {
         let info = |n: u64| SpaceInfo {
             space: n as u32,
             table: format!("d/t{n}"),

@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn averages_are_of_what_came_since() {
+    fn averages_cover_the_time_since_the_last_report() {
         let before = numbers(10, &[("rows_read", 1000), ("transactions_committed", 7)]);
         let now = numbers(14, &[("rows_read", 3000), ("transactions_committed", 8), ("reads_object", 2)]);
         let text = activity(&before, &now);
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn tiers_that_are_not_there_are_said_not_to_be() {
+    fn absent_tiers_are_reported_as_absent() {
         let now = numbers(1, &[("object_buffer_slots", 100), ("object_buffer_slots_free", 75)]);
         let text = tiers(&now, false, false, "");
         assert!(text.contains("flash: none\n") && text.contains("object store: none\n"), "{text}");

@@ -166,7 +166,7 @@ fn a_session_locks_a_million_rows_in_a_mebibyte() {
 }
 
 #[test]
-fn locks_of_changed_rows_are_given_back_where_there_are_many() {
+fn locks_of_changed_rows_are_released_if_there_are_many() {
     let locks = locks(20_000);
     for rows in [63u64, 64, 5000] {
         (0..rows).for_each(|key| {

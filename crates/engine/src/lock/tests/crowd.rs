@@ -155,7 +155,7 @@ impl Crowd {
 }
 
 #[test]
-fn nobody_is_forgotten_among_locks_of_all_kinds() {
+fn no_waiter_is_forgotten_among_locks_of_all_kinds() {
     let mut preferred = 0;
     for seed in 0..12 {
         let crowd = Crowd {

@@ -66,14 +66,14 @@ fn order(in_turn: bool) -> Vec<u64> {
 }
 
 #[test]
-fn the_one_for_whom_most_others_wait_is_served_first() {
+fn the_waiter_on_whom_most_others_wait_is_served_first() {
     assert_eq!(order(false), [3, 7, 2, 9]);
     assert_eq!(order(true), [2, 3, 9, 7], "terrace_without = lock-order");
 }
 
 /// Any other that went first would wait for what it has.
 #[test]
-fn who_has_the_row_to_read_and_wants_to_change_it_is_not_passed() {
+fn a_lock_upgrade_is_not_overtaken() {
     let locks = locks(100);
     own(&locks, 1, b"k", Mode::Shared);
     own(&locks, 2, b"k", Mode::Shared);
@@ -85,7 +85,7 @@ fn who_has_the_row_to_read_and_wants_to_change_it_is_not_passed() {
 /// 1 has `k`; 2, whose turn to commit is before that of 3, waits for it, then 3, which has `m`, for which 4 waits. Were 3 served first, it would
 /// wait with `k` for 2 to commit.
 #[test]
-fn nobody_is_passed_where_somebody_else_decides_who_commits_first() {
+fn no_waiter_is_overtaken_where_the_server_fixes_the_commit_order() {
     let locks = locks(100);
     let told = Arc::new(parking_lot::Mutex::new(Vec::new()));
     let tell = told.clone();
@@ -99,7 +99,7 @@ fn nobody_is_passed_where_somebody_else_decides_who_commits_first() {
 
 /// As a build waits for those that it finds at work: it wants no row, but a transaction's end.
 #[test]
-fn who_may_give_up_looks_though_another_has_the_row_next() {
+fn a_waiter_that_may_give_up_checks_its_row_though_another_is_next() {
     let locks = locks(100);
     let txn = 77;
     locks.bind(txn, 1);
@@ -177,7 +177,7 @@ fn turn_of_the_poor() -> u64 {
 /// A waiter for which no session waits is passed by later arrivals, but not forever. On a busy machine it may find the name free that
 /// another was woken for and has not taken yet, but not most times.
 #[test]
-fn nobody_is_passed_for_ever() {
+fn no_waiter_is_overtaken_for_ever() {
     let mut turns: Vec<u64> = (0..5).map(|_| turn_of_the_poor()).collect();
     turns.sort_unstable();
     assert!(turns[2] >= 16 && turns[4] <= 40, "served in turns {turns:?}");
@@ -236,13 +236,13 @@ fn crowd(seed: u64, patience: u64) -> std::result::Result<(), String> {
 }
 
 #[test]
-fn nobody_in_a_line_is_forgotten() {
+fn no_waiter_in_a_queue_is_forgotten() {
     (0..8).for_each(|seed| crowd(seed, far()).unwrap());
 }
 
 #[test]
 #[ignore = "plants a bug in the whole process: make planted"]
-fn planted_who_is_behind_one_that_gives_up_and_is_not_woken_is_found() {
+fn planted_a_waiter_not_woken_behind_one_that_gives_up_is_found() {
     crate::planted::BEHIND_NOT_WOKEN.set(true);
     let found = (0..8).any(|seed| crowd(seed, 1_000_000_000).is_err());
     crate::planted::BEHIND_NOT_WOKEN.set(false);

@@ -327,7 +327,7 @@ fn single_locks_are_bounded_by_their_memory_and_leave_none() {
 }
 
 #[test]
-fn many_locks_borrow_memory_and_give_it_back() {
+fn many_locks_borrow_memory_and_return_it() {
     let pool = crate::testing::pool_of(1024);
     let locks = Locks::new(terrace_io::real::world(), usize::MAX, 64 << 20, 256 << 10, &pool);
     without_crowds(&locks);
@@ -369,7 +369,7 @@ fn many_locks_borrow_memory_and_give_it_back() {
 
 /// Row locks of other sessions come and go, and there is always one: the memory stayed with the locks for ever.
 #[test]
-fn many_locks_give_their_memory_back_while_others_hold_a_few() {
+fn many_locks_return_their_memory_while_others_hold_a_few() {
     let pool = crate::testing::pool_of(1024);
     let locks = Locks::new(terrace_io::real::world(), usize::MAX, 64 << 20, 256 << 10, &pool);
     without_crowds(&locks);

@@ -16,7 +16,7 @@ fn all(locks: &Locks, max: usize) -> Vec<(u64, Kind, Vec<u8>, Option<Vec<u8>>)> 
 }
 
 #[test]
-fn all_that_is_held_is_seen_and_nothing_else() {
+fn the_report_shows_exactly_the_held_locks() {
     let locks = locks(100);
     take(&locks, 1, SPACE, b"a", Mode::Exclusive).unwrap().unwrap();
     take(&locks, 1, SPACE, b"b", Mode::Shared).unwrap().unwrap();
@@ -52,7 +52,7 @@ fn all_that_is_held_is_seen_and_nothing_else() {
 }
 
 #[test]
-fn many_locks_are_seen_once_each_and_no_more_than_are_asked_for() {
+fn each_of_many_locks_is_reported_once_up_to_the_requested_number() {
     let locks = Locks::new(terrace_io::real::world(), 100_000, 64 << 20, 64 << 20, &crate::testing::pool());
     // More than a portion of each kind.
     for n in 0..5000u32 {
@@ -86,7 +86,7 @@ fn many_locks_are_seen_once_each_and_no_more_than_are_asked_for() {
 }
 
 #[test]
-fn a_wait_is_seen_with_whom_it_is_for_and_then_no_more() {
+fn a_wait_is_reported_with_its_blocker_until_it_ends() {
     let locks = locks(100);
     take(&locks, 1, SPACE, b"k", Mode::Exclusive).unwrap().unwrap();
     let cancel = Cancel::default();
@@ -111,7 +111,7 @@ fn a_wait_is_seen_with_whom_it_is_for_and_then_no_more() {
 }
 
 #[test]
-fn how_long_is_waited_is_counted() {
+fn wait_times_are_counted() {
     const PAUSE: u64 = 30_000_000;
     let locks = locks(100);
     let counted = |counter: &AtomicU64| counter.load(Ordering::SeqCst);
@@ -148,7 +148,7 @@ fn how_long_is_waited_is_counted() {
 }
 
 #[test]
-fn a_deadlock_is_told_with_statements_before_who_gave_way_goes_on() {
+fn a_deadlock_is_reported_with_statements_before_its_victim_goes_on() {
     let asked = Arc::new(StdMutex::new(Vec::new()));
     let locks = Arc::new(locks(100));
     let (weak, seen) = (Arc::downgrade(&locks), asked.clone());
@@ -190,7 +190,7 @@ fn a_deadlock_is_told_with_statements_before_who_gave_way_goes_on() {
 }
 
 #[test]
-fn a_face_shows_the_transaction_that_runs() {
+fn a_sessions_entry_shows_its_running_transaction() {
     let running = Running::default();
     let (one, two) = (running.add(), running.add());
     assert!(running.all().is_empty());

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn when_everything_differs_some_of_it_is_looked_at() {
+    fn if_everything_differs_a_part_is_examined() {
         let (rows, none) = (tally(&(0..1_500_000).collect::<Vec<_>>()), Tally::new());
         let difference = rows.difference(&none).unwrap();
         let looked_at = difference.looked_at.iter().filter(|l| **l).count();

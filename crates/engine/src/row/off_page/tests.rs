@@ -17,7 +17,7 @@ fn chosen(row: &[u8], spans: &[Span], room: usize) -> Option<Vec<u32>> {
 }
 
 #[test]
-fn the_longest_go_and_no_more_than_have_to() {
+fn the_longest_values_move_off_page_and_no_more_than_necessary() {
     let row = vec![0; 30_000];
     let spans = [span(10, 2000), span(3000, 20_000), span(25_000, 3000), span(29_000, 900)];
     assert_eq!(chosen(&row, &spans, 29_000), Some(vec![3000]));
@@ -31,7 +31,7 @@ fn the_longest_go_and_no_more_than_have_to() {
 }
 
 #[test]
-fn many_short_ones_stay_together_in_pages_of_the_whole_row() {
+fn many_short_values_share_overflow_pages_of_the_whole_row() {
     let row = vec![0; 9000];
     let spans: Vec<Span> = (0..30).map(|n| span(n * 300, 290)).collect();
     assert_eq!(chosen(&row, &spans, 3900), None);
@@ -50,7 +50,7 @@ fn spans_that_are_not_in_the_row_are_refused() {
 }
 
 #[test]
-fn what_is_encoded_is_read_again_and_nothing_else_is() {
+fn only_valid_encodings_are_decoded() {
     let row: Vec<u8> = (0..9000u32).map(|i| (i / 7) as u8).collect();
     let spans = [span(0, 300), span(500, 4000), span(8999, 1)];
     let larges = [large(1, 300), large(2, 4000), large(3, 1)];
@@ -70,7 +70,7 @@ fn what_is_encoded_is_read_again_and_nothing_else_is() {
 }
 
 #[test]
-fn a_change_keeps_what_both_versions_name() {
+fn a_change_keeps_values_that_both_versions_reference() {
     let row = vec![1; 9000];
     let spans = [span(0, 300), span(500, 300), span(1000, 300)];
     let larges = [large(1, 300), large(2, 300), large(3, 300)];
@@ -87,7 +87,7 @@ fn a_change_keeps_what_both_versions_name() {
 }
 
 #[test]
-fn a_row_says_which_pages_its_large_values_have_if_there_is_room() {
+fn a_row_names_the_pages_of_its_large_values_if_there_is_room() {
     let row: Vec<u8> = (0..9000u32).map(|i| (i / 7) as u8).collect();
     let spans = [span(0, 300), span(500, 4000)];
     let one = |serial: u32, len, pages: &[u32]| Placed {

@@ -91,7 +91,7 @@ fn redo_that_the_image_has_is_skipped() {
 }
 
 #[test]
-fn a_page_made_anew_needs_no_older_image_and_one_without_image_is_an_error() {
+fn a_reinitialized_page_needs_no_older_image_and_other_pages_without_one_are_errors() {
     let pending = Pending::new(bounds(1, 64), vec![], 1 << 20);
     let mut made = vec![0; PAGE_SIZE];
     format(&mut made, id(1), PageKind::Leaf, 0);
@@ -110,7 +110,7 @@ fn a_page_made_anew_needs_no_older_image_and_one_without_image_is_an_error() {
 }
 
 #[test]
-fn redo_of_a_page_that_was_made_anew_holds_back_no_checkpoint() {
+fn redo_of_a_reinitialized_page_holds_back_no_checkpoint() {
     let pages = terrace_tier::testing::pages(64).0;
     let pending = Arc::new(Pending::new(bounds(1, 64), vec![], 1 << 20));
     let mut image = vec![0; PAGE_SIZE];

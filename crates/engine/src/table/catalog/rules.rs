@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_an_index_goes_before_what_is_said_of_its_table() {
+    fn a_rule_of_an_index_takes_precedence_over_its_tables() {
         let of = |index| some().placement_of(index);
         assert_eq!((of("a"), of("b"), of("PRIMARY")), (Placement::None, Placement::Default, Placement::Keep));
     }

@@ -39,7 +39,7 @@ fn a_table_that_was_renamed_since_is_found_by_its_id() {
 /// A reader that read a table's headers before it was opened, changed and closed by others knows it by the number of the opening: that of the
 /// first one since the start, too.
 #[test]
-fn the_first_opening_is_told_from_none() {
+fn a_first_opening_is_distinguished_from_none() {
     let sim = SimWorld::new(2);
     let disk = sim.disk("volume");
     let open = || {
@@ -61,7 +61,7 @@ fn the_first_opening_is_told_from_none() {
 
 /// What is built for a table is compressed as the table is and goes by its rules while it is built, and no longer than that.
 #[test]
-fn what_is_built_goes_by_the_tables_rules_at_once() {
+fn a_new_index_follows_the_tables_rules_at_once() {
     let sim = SimWorld::new(3);
     let config = Config { memory: Bytes(4 << 20), log: Bytes(8 << 20), ..Config::default() };
     let parts = Parts { world: sim.world(), volume: sim.disk("volume"), flash: None, store: None };

@@ -57,7 +57,7 @@ fn heads_order_as_keys_do() {
 }
 
 #[test]
-fn keys_with_equal_heads_are_told_apart() {
+fn keys_with_equal_heads_are_distinguished() {
     let mut page = Page::new(b"", None);
     let keys: [&[u8]; 6] = [b"", b"\0", b"\0\0", b"\0\0\0\0", b"\0\0\0\0\0", b"same1"];
     for (i, key) in keys.iter().enumerate().rev() {
@@ -129,7 +129,7 @@ fn a_repack_cuts_a_longer_prefix() {
 }
 
 #[test]
-fn verify_finds_what_is_wrong() {
+fn verify_finds_each_damage() {
     let sound = || {
         let mut page = Page::new(b"a", Some(b"c"));
         for n in 0..20u8 {

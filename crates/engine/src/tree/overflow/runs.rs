@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_come_back_as_they_were() {
+    fn lists_are_decoded_as_encoded() {
         let all = [
             (value(9, 3), vec![9, 10, 11]),
             (value(700, 4), vec![]),
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_or_too_long_is_left_out() {
+    fn unknown_or_too_long_runs_are_left_out() {
         assert!(list(&[(value(9, 3), vec![])], MOST).1.is_empty());
         assert!(list(&[(value(9, 3), vec![9, 11]), (value(9, 2), vec![10, 11])], MOST).1.is_empty());
         let scattered: Vec<u32> = (0..2000).map(|n| 9 + 3 * n).collect();

@@ -122,7 +122,7 @@ fn with_groups(groups: u32) -> (Arc<testing::MemoryBelow>, Arc<testing::MemoryLo
 }
 
 #[test]
-fn homes_are_read_one_by_one_and_only_when_what_is_known_to_be_free_is_used_up() {
+fn bitmap_pages_are_read_one_by_one_and_only_when_known_free_pages_are_used_up() {
     let (below, log) = with_groups(5);
     let pages = Arc::new(Pages::new(testing::world(), 200, below.clone(), log));
     let space = Space::open(&pages, SPACE).unwrap();
@@ -150,7 +150,7 @@ impl Below for Far {
 }
 
 #[test]
-fn nobody_waits_for_a_home_that_is_far_and_what_it_says_is_used_once_it_is_there() {
+fn no_thread_waits_for_a_cold_bitmap_page_and_it_is_used_once_loaded() {
     let (below, log) = with_groups(2);
     let sim = terrace_sim::SimWorld::new(1);
     let pages = Arc::new(Pages::new(sim.world(), 200, Arc::new(Far(below.clone())), log));
@@ -166,7 +166,7 @@ fn nobody_waits_for_a_home_that_is_far_and_what_it_says_is_used_once_it_is_there
 }
 
 #[test]
-fn a_run_does_not_lie_over_the_bits_of_a_group_and_what_it_leaves_is_free() {
+fn a_run_does_not_cover_a_groups_bits_and_leaves_the_rest_free() {
     let (_, space) = space(Content::Nothing);
     next_is(&space, bits::INLINE - 3);
     assert_eq!(take_run(&space, 3), bits::INLINE - 3);
@@ -261,7 +261,7 @@ fn where_no_block_sinks_large_values_fill_holes_too() {
 }
 
 #[test]
-fn a_freed_page_is_not_used_while_a_traversal_may_come_to_it() {
+fn a_freed_page_is_not_reused_while_a_traversal_may_reach_it() {
     let (_, space) = space(Content::Nothing);
     assert_eq!([take(&space), take(&space)], [1, 2]);
     let visit = space.visit();
@@ -323,7 +323,7 @@ fn counters_are_never_handed_out_twice() {
 }
 
 #[test]
-fn a_space_whose_numbers_are_used_up_says_so_and_changes_nothing() {
+fn a_space_without_free_numbers_fails_and_changes_nothing() {
     let (_, space) = space(Content::Nothing);
     next_is(&space, u32::MAX);
     let ready = Ready { header: space.header().unwrap(), _inside: space.enter().unwrap(), together: false };

@@ -129,7 +129,7 @@ fn ranges_are_estimated_by_their_own_leaves_where_rows_differ_in_size() {
 }
 
 #[test]
-fn large_values_come_back_and_their_pages_are_used_anew() {
+fn large_values_read_back_and_their_pages_are_reused() {
     let w = world(400);
     let space = w.tree.space();
     let mut pages = 0;

@@ -34,7 +34,7 @@ fn entries(copied: &Copied) -> Vec<(Vec<u8>, Vec<u8>)> {
 }
 
 #[test]
-fn a_heap_that_is_copied_in_one_go_has_the_entries_that_were_asked_for() {
+fn a_heap_copied_at_once_has_the_requested_entries() {
     let mut dice = Dice(1);
     let mut in_one_go = [0; 10];
     for round in 0..600 {
@@ -71,7 +71,7 @@ fn a_heap_that_is_copied_in_one_go_has_the_entries_that_were_asked_for() {
 
 /// What a damaged page gives is what it gives to those who read its entries one by one.
 #[test]
-fn entries_that_leave_the_heap_are_copied_one_by_one() {
+fn entries_removed_from_the_heap_are_copied_one_by_one() {
     let mut dice = Dice(2);
     let sound = leaf(&mut dice, 3, 60, 60);
     let (heap, count) = (Node::new(PageRef::new(&sound)).heap(), 60);

@@ -70,7 +70,7 @@ fn open_cursors_keep_no_page_in_memory() {
 }
 
 #[test]
-fn a_cursor_whose_leaf_leaves_before_each_step_reads_all_both_ways() {
+fn a_cursor_whose_leaf_is_evicted_before_each_step_reads_all_both_ways() {
     let w = filled(1500);
     let mut all: Vec<_> = (0..1500).map(key).collect();
     for (backward, first) in [(false, Seek::First), (true, Seek::Last)] {
@@ -124,7 +124,7 @@ fn changed_while_away(change: impl Fn(&World), left: impl Fn(u64) -> bool) {
 }
 
 #[test]
-fn a_leaf_that_has_split_is_gone_on_in_where_the_cursor_was() {
+fn a_cursor_continues_at_its_position_in_a_split_leaf() {
     changed_while_away(
         |w| {
             // Larger values: there is room for a third of them.
@@ -142,13 +142,13 @@ fn a_leaf_that_has_split_is_gone_on_in_where_the_cursor_was() {
 }
 
 #[test]
-fn a_leaf_that_is_merged_away_is_gone_on_behind() {
+fn a_cursor_continues_behind_a_merged_leaf() {
     let left = |n: u64| !(300..700).contains(&n);
     changed_while_away(|w| (300..700).for_each(|n| assert!(w.tree.remove(&key(n)).unwrap())), left);
 }
 
 #[test]
-fn an_entry_that_is_removed_under_the_cursor_is_gone_on_from() {
+fn a_cursor_continues_from_an_entry_removed_under_it() {
     changed_while_away(|w| assert!(w.tree.remove(&key(500)).unwrap()), |_| true);
 }
 
@@ -248,15 +248,15 @@ fn with_random_evictions(seed: u64, steps: usize) {
 }
 
 #[test]
-fn cursors_agree_with_a_map_while_their_leaves_leave_and_change() {
+fn cursors_agree_with_a_map_while_their_leaves_are_evicted_and_changed() {
     (0..10).for_each(|seed| with_random_evictions(seed, 3000));
 }
 
 #[test]
 #[ignore = "plants a bug in the whole process: make planted"]
-fn planted_a_lost_place_that_is_trusted_is_found() {
+fn planted_trust_in_a_stale_position_is_found() {
     crate::planted::LOST_PLACE_TRUSTED.set(true);
-    let splits = std::panic::catch_unwind(a_leaf_that_has_split_is_gone_on_in_where_the_cursor_was).is_err();
+    let splits = std::panic::catch_unwind(a_cursor_continues_at_its_position_in_a_split_leaf).is_err();
     let seed = (0..10).find(|seed| std::panic::catch_unwind(|| with_random_evictions(*seed, 3000)).is_err());
     crate::planted::LOST_PLACE_TRUSTED.set(false);
     println!("found with seed {seed:?}");

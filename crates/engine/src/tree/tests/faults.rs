@@ -107,7 +107,7 @@ fn garbage_in_any_page_never_panics_a_reader_a_writer_or_the_checker() {
 }
 
 #[test]
-fn each_of_several_broken_pages_is_named_and_what_hangs_below_them_is_not_leaked() {
+fn each_of_several_broken_pages_is_named_and_their_subtrees_are_not_leaked() {
     let w = world(200);
     for n in 0u64..1000 {
         w.tree.put(&n.to_be_bytes(), &[1; 100]).unwrap();
@@ -133,7 +133,7 @@ fn each_of_several_broken_pages_is_named_and_what_hangs_below_them_is_not_leaked
 }
 
 #[test]
-fn a_bad_inner_page_hides_only_what_hangs_below_it() {
+fn a_bad_inner_page_hides_only_its_subtree() {
     let w = world(2000);
     for n in 0u64..3000 {
         // Neighbours are alike for long, so separators are long; groups are not, so nothing is cut off them all.

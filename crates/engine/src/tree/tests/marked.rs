@@ -47,7 +47,7 @@ fn entries_marked_deleted_are_no_rows_of_the_count_a_range_or_a_sample() {
 }
 
 #[test]
-fn a_range_without_rows_and_one_with_all_of_them_are_told_apart_though_most_entries_are_marked() {
+fn an_empty_range_and_a_full_one_are_distinguished_though_most_entries_are_marked() {
     let w = marked_tree(|n| n < 54_000);
     assert_eq!(w.tree.rows(), 6_000);
     for (low, high, least, most) in [

@@ -101,7 +101,7 @@ fn a_page_that_is_about_to_be_merged_may_split_and_grow_again() {
 }
 
 #[test]
-fn a_traversal_held_on_its_way_to_a_page_does_not_come_to_a_stranger() {
+fn a_delayed_traversal_does_not_reach_a_reused_page() {
     let look = |tree: &Tree| {
         let found = tree.get(&key(1000), Access::Normal, |value| value.is_some());
         assert!(!found.expect("its page was freed, and not used anew"));

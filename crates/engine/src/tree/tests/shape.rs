@@ -145,7 +145,7 @@ fn random_inserts_leave_leaves_two_thirds_full() {
 }
 
 #[test]
-fn an_emptied_tree_is_a_single_leaf_again_and_its_pages_are_used_anew() {
+fn an_emptied_tree_is_a_single_leaf_again_and_its_pages_are_reused() {
     let w = world(2000);
     let mut pages = 0;
     for round in 0..3 {
@@ -254,7 +254,7 @@ fn a_decision_that_fails_changes_nothing() {
 }
 
 #[test]
-fn a_checked_cursor_sees_each_entry_as_it_is_when_it_comes_to_it() {
+fn a_checked_cursor_sees_each_entry_as_it_is_when_reached() {
     let w = world(500);
     for n in (0u64..400).step_by(2) {
         w.tree.put(&n.to_be_bytes(), &[1; 100]).unwrap();
@@ -308,7 +308,7 @@ fn a_checked_cursor_sees_each_entry_as_it_is_when_it_comes_to_it() {
 }
 
 #[test]
-fn a_count_that_lost_rows_is_put_right() {
+fn a_count_that_lost_rows_is_corrected() {
     for rows in [0u64, 50, 3_000, 60_000] {
         let w = world(4000);
         (0..rows).for_each(|n| _ = w.tree.put(&n.to_be_bytes(), &[1; 100]).unwrap());

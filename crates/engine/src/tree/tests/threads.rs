@@ -147,7 +147,7 @@ fn a_tree_that_others_split_and_merge_is_whole_whenever_it_is_checked() {
 }
 
 #[test]
-fn a_split_waits_for_a_walk_that_keeps_the_structure_still_and_hears_that_it_is_cancelled() {
+fn a_split_waits_for_a_walk_that_freezes_the_structure_and_can_be_cancelled() {
     let w = world(400);
     let sched = w.pages.world().sched.clone();
     let fill = |from: u64| (from..from + 1000).try_for_each(|n| w.tree.put(&key(n), &[1; 100]).map(drop));

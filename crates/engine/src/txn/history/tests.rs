@@ -9,7 +9,7 @@ fn past(csn: u64, stream: usize) -> Past {
 }
 
 #[test]
-fn the_first_of_all_streams_is_known_and_the_next_of_its_stream_is_asked_for() {
+fn the_oldest_stream_is_known_and_its_next_record_is_prefetched() {
     let mut history = History::default();
     for (csn, stream) in [(10, 1), (12, 2), (14, 1), (16, 1), (18, 2)] {
         history.push(past(csn, stream), 3);
@@ -35,7 +35,7 @@ fn the_first_of_all_streams_is_known_and_the_next_of_its_stream_is_asked_for() {
 }
 
 #[test]
-fn what_a_reader_holds_is_no_lag() {
+fn history_held_by_a_reader_is_no_lag() {
     let mut history = History::default();
     assert_eq!(history.lag(100, 100), 0);
     (0..100).for_each(|n| history.push(past(101 + 2 * n, 1), 10));

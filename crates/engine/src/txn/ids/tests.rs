@@ -46,7 +46,7 @@ fn behind_a_long_reader_any_number_of_commits_is_a_few_entries() {
 }
 
 #[test]
-fn one_that_is_active_is_remembered_until_no_view_doubts_it() {
+fn an_active_transaction_is_remembered_until_every_view_knows_its_end() {
     let ids = Ids::new(1, Arc::default(), log());
     let (active, undone) = (ids.begin(), ids.begin());
     commit(&ids);

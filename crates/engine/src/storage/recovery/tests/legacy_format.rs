@@ -102,7 +102,7 @@ fn refused(sim: &SimWorld, disk: &Arc<SimDisk>) {
 }
 
 #[test]
-fn a_volume_that_was_closed_cleanly_goes_on_with_the_new_log() {
+fn a_cleanly_closed_volume_continues_with_the_new_log() {
     let sim = SimWorld::new(1);
     let disk = made(&sim, true);
     make_former(&disk);
@@ -127,7 +127,7 @@ fn a_volume_that_was_closed_cleanly_goes_on_with_the_new_log() {
 }
 
 #[test]
-fn a_volume_that_was_not_closed_cleanly_is_refused_and_left_as_it_is() {
+fn a_volume_not_closed_cleanly_is_refused_and_unchanged() {
     let sim = SimWorld::new(2);
     let disk = made(&sim, false);
     make_former(&disk);
@@ -142,7 +142,7 @@ fn a_volume_that_was_not_closed_cleanly_is_refused_and_left_as_it_is() {
 
 /// The superblock is an old copy: it was closed cleanly once, and opened again.
 #[test]
-fn a_log_that_goes_on_behind_a_clean_end_is_refused() {
+fn a_log_that_continues_behind_a_clean_end_is_refused() {
     let sim = SimWorld::new(3);
     let disk = made(&sim, true);
     let clean = disk.contents(FILE).unwrap();

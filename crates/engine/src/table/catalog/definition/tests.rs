@@ -36,7 +36,7 @@ fn parts_of_another_generation_or_of_no_table_are_left_over() {
 }
 
 #[test]
-fn a_missing_part_and_a_key_that_nobody_writes_cannot_be_read() {
+fn a_missing_part_and_an_unknown_key_cannot_be_read() {
     let mut entries = Entries::default();
     entries.add(&9u32.to_be_bytes(), &PARTS.encode());
     entries.add(&PARTS.keys(9).next().unwrap(), b"one");
@@ -69,7 +69,7 @@ fn group_of(rules: [Option<Vec<u8>>; 2]) -> Vec<Member> {
 }
 
 #[test]
-fn a_group_with_rules_says_what_they_are_and_that_there_are_none() {
+fn a_group_records_its_rules_and_their_absence() {
     let rules_of = |group: &[u8]| {
         let mut entries = long();
         entries.add(&10u32.to_be_bytes(), b"old");
@@ -92,7 +92,7 @@ fn a_group_with_rules_says_what_they_are_and_that_there_are_none() {
 }
 
 #[test]
-fn while_there_is_a_group_it_says_what_its_tables_are() {
+fn a_group_names_its_tables_while_it_exists() {
     let tables = || {
         let mut entries = long();
         entries.add(&10u32.to_be_bytes(), b"old");

@@ -16,7 +16,7 @@ fn each_number_has_one_home_and_homes_begin_what_they_have() {
 
 /// Against a set of numbers, in the header and in a home.
 #[test]
-fn bits_are_what_was_set() {
+fn bits_read_back_as_set() {
     for home in [0, INLINE + GROUP] {
         let (mut bytes, mut ops) = (vec![0; PAGE_SIZE], Vec::new());
         let mut page = PageMut::new(&mut bytes, &mut ops);

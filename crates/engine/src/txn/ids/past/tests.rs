@@ -9,7 +9,7 @@ fn random(seed: &mut u64, below: u64) -> u64 {
 }
 
 #[test]
-fn says_what_a_table_of_all_that_ended_would_say() {
+fn agrees_with_a_table_of_all_ended_transactions() {
     for seed in 1..=12 {
         let mut seed = 0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(seed);
         let (mut past, mut all) = (Past::new(0), BTreeMap::new());
@@ -70,7 +70,7 @@ fn a_million_commits_behind_two_readers_are_a_few_entries() {
 }
 
 #[test]
-fn one_that_a_crash_left_and_that_is_rolled_back_hides_none_of_those_before_the_crash() {
+fn a_rolled_back_orphan_hides_no_transaction_from_before_the_crash() {
     let mut past = Past::new(100);
     past.add(&[End { id: 50, at: 102 }], &[101]);
     assert!(past.sees(101, 49) && !past.sees(101, 50) && past.sees(101, 51) && past.sees(101, 99));
