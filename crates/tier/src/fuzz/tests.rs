@@ -129,7 +129,7 @@ fn a_key_without_a_sequence_is_no_key() {
 }
 
 #[test]
-fn bytes_that_nobody_writes_are_refused_in_objects_and_epoch_objects() {
+fn invalid_bytes_are_refused_in_objects_and_epoch_objects() {
     let mut object = (target("object").samples)().remove(0).bytes;
     object[90] = 1;
     object[12..16].fill(0);

@@ -52,7 +52,7 @@ fn redo_makes_of_an_older_image_what_the_changes_made() {
 }
 
 #[test]
-fn only_an_init_that_comes_first_makes_the_page_anew() {
+fn only_a_leading_init_record_resets_the_page() {
     let (mut bytes, mut ops) = (vec![0; PAGE_SIZE], Vec::new());
     let mut page = PageMut::new(&mut bytes, &mut ops);
     page.fill(100, 10, 1);

@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn after_a_sync_that_failed_nobody_is_told_that_his_is_durable() {
+    fn after_a_failed_sync_no_write_is_reported_durable() {
         let disk = terrace_sim::SimWorld::new(1).disk("volume");
         create(&*disk).unwrap();
         let buffer = ObjectBuffer::open(&*disk).unwrap();

@@ -155,7 +155,7 @@ fn evidence_of_reuse_saves_writes_and_the_sketch_more_of_them() {
 }
 
 #[test]
-fn a_flushed_page_does_not_prove_itself_anew() {
+fn a_flushed_page_keeps_its_evidence_of_reuse() {
     let mut policy = "ghost/1".parse::<Named>().unwrap().build(64, 1);
     (0..64).for_each(|n| {
         policy.left(page(n), 2, true);

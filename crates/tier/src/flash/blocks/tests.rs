@@ -162,7 +162,7 @@ fn flash_that_is_too_small_or_taken_says_so() {
 }
 
 #[test]
-fn another_owner_begins_anew() {
+fn another_owners_flash_starts_empty() {
     let sim = SimWorld::new(1);
     let disk = sim.disk("flash");
     for (owner, expected) in [(1, 0), (1, 1), (2, 0)] {

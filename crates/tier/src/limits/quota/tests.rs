@@ -8,7 +8,7 @@ fn holder(table: u32, keep: bool, used: u32, min: u32, max: u32) -> Holder {
 }
 
 #[test]
-fn who_leaves_flash_for_whom() {
+fn victims_are_chosen_by_shares_and_guarantees() {
     let other = holder(0, false, 500, 0, 0);
     for (victim, comer, expected, why) in [
         (other, other, true, "nobody has rules"),
@@ -203,7 +203,7 @@ fn blocks_of_the_object_buffer_are_sorted_by_shares() {
 
 /// Prefetchers and others who cannot wait ran up hours for the next statement, and statements that were killed left theirs.
 #[test]
-fn who_does_not_wait_leaves_no_more_than_a_second_to_those_who_do() {
+fn reads_that_do_not_wait_delay_waiting_reads_by_at_most_a_second() {
     const SECOND: Nanos = 1_000_000_000;
     let rule = TableRule { volume_limit: Limit { requests: 0, bytes: 16384 }, ..TableRule::default() };
     let rules = Rules::default();

@@ -480,7 +480,7 @@ fn a_pinned_page_stays() {
     holds(pinned_while_it_leaves);
 }
 #[test]
-fn a_page_that_was_seen_somewhere_is_not_there_for_ever() {
+fn a_frame_hint_is_checked_before_it_is_trusted() {
     holds(seen_before_it_leaves);
 }
 #[test]
@@ -501,7 +501,7 @@ fn pages_read_ahead_are_claimed_like_all() {
     assert!(READ_AHEAD.load(Ordering::Relaxed) > 1000, "this proves nothing");
 }
 #[test]
-fn a_frame_may_be_taken_anew_while_the_flusher_lets_go_of_it() {
+fn a_frame_may_be_reused_while_the_flusher_releases_it() {
     holds(a_frame_is_taken_anew);
 }
 #[test]
@@ -509,7 +509,7 @@ fn a_page_changed_after_its_copy_is_written_again() {
     holds(changed_after_its_copy);
 }
 #[test]
-fn a_page_that_is_used_anew_is_not_forgotten() {
+fn a_page_in_use_again_is_not_forgotten() {
     holds(forgotten_and_used_anew);
 }
 #[test]

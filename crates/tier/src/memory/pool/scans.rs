@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn scans_side_by_side_have_streams_of_their_own_and_a_lost_one_begins_anew() {
+    fn parallel_scans_have_their_own_streams_and_a_lost_one_restarts() {
         let scans = in_little_memory();
         for n in 0..STREAMS as u32 + 1 {
             scans.missed(page(n * 10_000), 32, ScanDirection::Up, false);
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_outruns_its_stretches_goes_on_where_it_is() {
+    fn a_scan_that_outruns_its_stretches_goes_on_from_its_position() {
         let scans = in_little_memory();
         scans.missed(page(0), 32, ScanDirection::Up, false);
         scans.read(page(16));
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_reads_beyond_the_last_page_number() {
+    fn no_read_goes_beyond_the_last_page_number() {
         let scans = in_little_memory();
         scans.missed(page(u32::MAX - 40), 32, ScanDirection::Up, false);
         scans.read(page(u32::MAX - 24));

@@ -241,7 +241,7 @@ fn a_page_that_is_nowhere_is_an_error_and_leaves_no_claim() {
 
 #[test]
 #[should_panic(expected = "dropped with changes")]
-fn changes_are_never_dropped_in_silence() {
+fn changes_are_never_dropped_silently() {
     let (pages, _, _) = pages(16);
     let mut mtr = pages.begin(1000, 1, Urgency::Normal).unwrap();
     mtr.create(id(1), PageKind::Leaf, 0);
@@ -322,7 +322,7 @@ fn no_update_is_lost_under_eviction_and_flush() {
 /// The flusher makes a page clean under its latch; the frame may be evicted and taken for a new page
 /// before the flusher has let go of it.
 #[test]
-fn a_frame_is_taken_anew_while_the_flusher_lets_go_of_it() {
+fn a_frame_is_reused_while_the_flusher_releases_it() {
     let (pages, below, _) = pages(24);
     let done = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {

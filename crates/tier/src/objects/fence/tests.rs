@@ -197,7 +197,7 @@ fn crashes_and_an_unreachable_store_fence_nobody_and_copies_never_come_back() {
 
 /// As above, with several workers at once in each life, while the store comes and goes.
 #[test]
-fn workers_who_take_and_mark_at_once_fence_nobody() {
+fn workers_that_take_and_mark_at_once_fence_no_writer() {
     let _one = ONE.lock();
     let takes = AtomicU64::new(0);
     for seed in 0..150 {
@@ -236,7 +236,7 @@ fn workers_who_take_and_mark_at_once_fence_nobody() {
 /// The slower of two workers had found the store with an older writer than the faster one, and noted that last: the next start
 /// dropped the open whose put was still on its way.
 #[test]
-fn two_who_take_the_store_at_once_forget_nobody() {
+fn two_writers_taking_the_store_at_once_lose_no_taker() {
     let _one = ONE.lock();
     let (store, volume) = (store(), Arc::new(TakersInMemory::default()));
     let held = |epoch: u32| EpochContent {
@@ -369,7 +369,7 @@ fn garbage_is_corrupt_and_final() {
 }
 
 #[test]
-fn who_adopts_a_store_has_it_for_good_unless_it_has_moved_on_meanwhile() {
+fn an_adopted_store_stays_adopted_unless_it_changed_meanwhile() {
     for unknown in [0, 2, 3] {
         let store = store();
         let (today, seconds) = (Arc::new(TakersInMemory::default()), 1_000_000_000);

@@ -447,7 +447,7 @@ fn what_was_written_through_is_named_whole_and_the_flusher_had_no_part_in_it() {
 
 /// Pages that were flushed, that became others', or are clean are left alone; a full object buffer is an error, and nothing is lost.
 #[test]
-fn what_needs_no_writing_is_left_alone_and_a_full_object_buffer_is_said() {
+fn clean_pages_are_not_written_and_a_full_object_buffer_is_reported() {
     let rig = Rig::new(64);
     let open = rig.open();
     (0..10).for_each(|page| make_large(&open.pages, page, 7));

@@ -73,7 +73,7 @@ fn planted_a_slot_given_back_twice_is_found_by_one_run() {
 /// The flusher's batch fails on dead flash, whether another thread has noticed it already or not: the batch goes to the volume,
 /// and the flusher continues.
 #[test]
-fn flash_that_somebody_else_has_left_meanwhile_fails_nobody() {
+fn a_spill_that_left_flash_meanwhile_fails_no_write() {
     for met in [true, false] {
         let sim = SimWorld::new(1);
         let (flash, volume) = (sim.disk("flash"), sim.disk("volume"));

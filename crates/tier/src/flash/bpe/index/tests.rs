@@ -109,7 +109,7 @@ fn a_free_slot_is_used_before_a_page_is_thrown_out() {
 }
 
 #[test]
-fn when_every_page_is_in_use_the_hand_still_ends() {
+fn the_clock_hand_ends_when_every_page_is_in_use() {
     let slots = 3 * WALK_MAX;
     let mut index = Index::new(slots);
     (0..slots).for_each(|n| _ = filled(&mut index, mark(u64::from(n))));

@@ -107,7 +107,7 @@ fn loans_are_bounded() {
 
 /// Dirty pages stay, pinned ones too, and so does the reserve: the loan is behind until they can go.
 #[test]
-fn a_loan_takes_no_frame_that_somebody_needs() {
+fn a_loan_takes_no_pinned_or_reserved_frame() {
     let (pages, below) = pages(64, 64);
     (0..40).for_each(|page| create(&pages, page));
     assert_eq!(pages.pool().dirty_frames(), 40);
@@ -238,7 +238,7 @@ fn pages_keep_their_content_while_frames_come_and_go() {
 
 /// Each of their reads waited for a tenth of a second, for a frame that was lent again as soon as it was clean.
 #[test]
-fn a_loan_leaves_frames_to_those_who_read_while_dirty_pages_cannot_be_flushed() {
+fn a_loan_leaves_frames_to_readers_while_dirty_pages_cannot_be_flushed() {
     let (pages, below) = pages(256, 256);
     fill(&pages, &below, 12);
     (12..172).for_each(|page| create(&pages, page));

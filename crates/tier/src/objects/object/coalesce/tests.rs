@@ -67,7 +67,7 @@ fn waiting(c: &Coalescer, block: u32) -> usize {
 }
 
 #[test]
-fn those_who_waited_go_together_with_one_request() {
+fn waiting_reads_are_combined_into_one_request() {
     let (c, requests) = (coalescer(1 << 20), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         let first = go(&c, page(1, 0));
@@ -89,7 +89,7 @@ fn those_who_waited_go_together_with_one_request() {
 }
 
 #[test]
-fn nobody_waits_where_few_requests_are_under_way() {
+fn no_read_waits_where_few_requests_are_under_way() {
     let c = Coalescer { busy: 3, patience: PATIENCE, ..coalescer(1 << 20) };
     let flights = [go(&c, page(1, 0)), go(&c, page(1, 100)), go(&c, page(2, 0))];
     assert!(flights.iter().all(|flight| flight.with.is_empty()));
@@ -121,7 +121,7 @@ fn a_range_takes_no_more_memory_than_there_is() {
 
 /// An error is not passed on: misses that waited for the failed request send their own.
 #[test]
-fn those_who_waited_for_a_failed_request_ask_by_themselves() {
+fn waiters_of_a_failed_request_ask_again_by_themselves() {
     let c = coalescer(1 << 20);
     let (told, went) = mpsc::channel();
     std::thread::scope(|scope| {
@@ -147,13 +147,13 @@ fn those_who_waited_for_a_failed_request_ask_by_themselves() {
 
 /// Threads that fetch, fail and give up: each gets its page, and nothing is left over.
 #[test]
-fn many_at_once() {
+fn parallel_reads_of_one_object_share_requests() {
     many_who_wait(600_000_000_000);
 }
 
 /// About as long as a request takes.
 #[test]
-fn many_at_once_who_give_up_waiting() {
+fn parallel_reads_that_stop_waiting_leave_the_others_whole() {
     many_who_wait(60_000);
 }
 

@@ -87,7 +87,7 @@ fn any_flipped_bit_is_named() {
 }
 
 #[test]
-fn a_bomb_does_not_go_off() {
+fn a_compressed_body_that_expands_beyond_a_page_is_refused() {
     // Compressed well: a gigabyte in some kilobytes, and a page and one byte.
     let large = vec![0; 1 << 24];
     let zstd = zstd::bulk::compress(&large, 3).unwrap();
@@ -115,7 +115,7 @@ fn a_bomb_does_not_go_off() {
 }
 
 #[test]
-fn what_nobody_writes_is_refused() {
+fn invalid_objects_are_refused() {
     let image = image(true);
     let good = pack(Codec::Zstd, &image);
     let again = |change: &dyn Fn(&mut Vec<u8>)| {

@@ -125,7 +125,7 @@ fn spaces_that_never_sink_are_never_chosen() {
 }
 
 #[test]
-fn a_choice_frees_enough_or_is_all_there_is() {
+fn a_choice_frees_enough_slots_or_takes_every_block() {
     let mut x = 0;
     let mut dice = |n: u64| {
         x += 1;

@@ -100,7 +100,7 @@ fn a_crash_before_the_page_is_durably_free_leaves_it_as_it_was() {
 }
 
 #[test]
-fn a_page_that_is_used_anew_is_not_forgotten() {
+fn a_page_in_use_again_is_not_forgotten() {
     let rig = Rig::new(64);
     let open = rig.open();
     (0..3).for_each(|page| write(&open.pages, page, 7));
@@ -127,7 +127,7 @@ fn a_page_that_is_used_anew_is_not_forgotten() {
 #[ignore = "plants a bug in the whole process: make planted"]
 fn planted_pages_in_use_that_are_forgotten_are_found_by_one_run() {
     crate::planted::USED_PAGE_FORGOTTEN.set(true);
-    assert!(std::panic::catch_unwind(a_page_that_is_used_anew_is_not_forgotten).is_err());
+    assert!(std::panic::catch_unwind(a_page_in_use_again_is_not_forgotten).is_err());
     crate::planted::USED_PAGE_FORGOTTEN.set(false);
 }
 

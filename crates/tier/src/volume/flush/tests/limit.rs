@@ -105,7 +105,7 @@ fn pages_that_are_held_back_are_no_reason_to_flush_others_before_their_time() {
 }
 
 #[test]
-fn a_limit_yields_to_who_waits_for_a_checkpoint_and_what_goes_beyond_is_counted() {
+fn a_limit_yields_to_a_checkpoint_and_the_excess_is_counted() {
     let test = limited(100);
     create(&test.open.pages, 0..40);
     let asked = test.rig.log.appended();
@@ -192,7 +192,7 @@ fn large_values_of_tables_without_limits_are_written_in_one_go_beside_one_with()
 
 /// A commit does not end before it is done, whoever wants its connection to end.
 #[test]
-fn who_comes_to_an_end_whatever_happens_waits_for_a_limit_until_he_is_killed() {
+fn work_that_always_completes_waits_for_a_limit_until_it_is_killed() {
     let test = limited(1);
     let open = &test.open;
     (0..60).for_each(|page| make_large(&open.pages, page, 7));
