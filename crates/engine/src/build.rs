@@ -167,7 +167,7 @@ impl Engine {
     }
 
     /// Makes tables what their alterations have prepared, all or none after a crash; each comes with its new properties, and has the
-    /// options from then on, if there are any. Nobody uses the tables. Durable when it returns; on an error the tables are as they were.
+    /// options from then on, if there are any. No session uses the tables. Durable when it returns; on an error the tables are as they were.
     pub fn commit_alterations(
         &self,
         all: &mut [(&mut Alteration, Vec<u8>)],

@@ -52,7 +52,7 @@ pub enum RowLock {
     Locked,
     /// It went meanwhile: [`Cursor::again`] looks at its entry anew.
     Gone,
-    /// Somebody else has it, and rows that are locked are left out.
+    /// Another session has it, and rows that are locked are left out.
     Skipped,
 }
 

@@ -393,7 +393,7 @@ impl Inner {
     fn bytes_kept(&self, gaps: usize) -> usize {
         self.locks.bytes_kept() + (self.ranges + gaps) * RANGE_BYTES + self.long
     }
-    /// So many bytes are lent, or one's own.
+    /// Bytes that are lent, or its own.
     fn borrow(&mut self, bytes: usize) -> bool {
         let has = self.own + self.loan.bytes();
         bytes <= has || self.loan.take((bytes - has).max(self.step))

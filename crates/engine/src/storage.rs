@@ -119,7 +119,7 @@ pub struct Storage {
     pub overruled: Vec<String>,
     pub buffer: Arc<ObjectBuffer>,
     pub resizing: Resizing,
-    /// Somebody copies the volume (`copy`).
+    /// The volume is being copied (`copy`).
     pub copying: AtomicBool,
     /// Quotas, limits and placement of tables.
     pub rules: Arc<Rules>,

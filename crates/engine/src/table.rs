@@ -50,7 +50,7 @@ pub struct Table {
     row_ids: Mutex<(u64, u64), { Mutexes::RowIds as u8 }>,
     watch: RwLock<Option<Arc<Watch>>, { RwLocks::Table as u8 }>,
     is_watched: AtomicBool,
-    /// Somebody is about to fill it in one change.
+    /// A session is about to fill it in one change.
     is_filled: AtomicBool,
 }
 

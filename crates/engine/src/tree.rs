@@ -20,7 +20,7 @@
 //! move right finishes it. The root keeps its number: a full root moves its entries to two new pages
 //! below itself, and a root with one child takes over the child's entries, in one step each.
 //!
-//! Latch order: child before parent, left before right, the header last. Nobody waits under a latch
+//! Latch order: child before parent, left before right, the header last. No thread waits under a latch
 //! for anything but a latch: a page that is not in memory is loaded with all latches dropped, and
 //! pinned while the traversal begins again. That goes for the root, too: a tree that is open keeps no page in memory.
 //!

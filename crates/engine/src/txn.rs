@@ -293,7 +293,7 @@ impl Txn {
             self.let_go_of_view();
         }
     }
-    /// Nobody will read by the view that the transaction has, if any.
+    /// No statement will read by the view that the transaction has, if any.
     pub fn let_go_of_view(&self) {
         self.side.get().iter().for_each(|side| side.let_go_of_view());
         self.close_view(&mut self.state.lock());

@@ -65,7 +65,7 @@ pub trait File: Any + Send + Sync {
         self.grow(len, false)
     }
     /// Makes the file at most `len` bytes long and gives the rest back to the device. A crash before the next `sync`
-    /// leaves the old length or the new one. Nobody reads or writes beyond `len` meanwhile.
+    /// leaves the old length or the new one. No thread reads or writes beyond `len` meanwhile.
     fn shrink(&self, len: u64) -> Result<()>;
     /// Fills `buf` from `offset`. A read past the end is an error.
     fn read(&self, class: Class, offset: u64, buf: &mut [u8]) -> Result<()>;

@@ -7,7 +7,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-/// Nobody has so much: version 1's way to say that there is no limit.
+/// No machine has this much: version 1's way to say that there is no limit.
 const NO_LIMIT: u64 = 1 << 62;
 
 /// Bytes of memory that this process may have; 0 if nothing says.

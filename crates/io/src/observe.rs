@@ -83,7 +83,7 @@ pub trait Observer: Send + Sync {
     fn lock_begins(&self, wanted: Wanted, note: &mut Note) -> bool;
     /// The thread has it.
     fn lock_ends(&self, wanted: Wanted, note: &mut Note);
-    /// So many bytes more, or fewer.
+    /// `change` bytes more, or fewer if it is negative.
     fn memory(&self, what: Memory, change: i64);
 }
 

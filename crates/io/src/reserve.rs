@@ -143,7 +143,7 @@ impl Reserved {
     /// pages. False: the machine refused, and all is as before.
     ///
     /// # Safety
-    /// Nobody looks at these bytes any more, until they are committed again.
+    /// No thread reads these bytes any more, until they are committed again.
     pub unsafe fn release(&self, from: usize, to: usize) -> bool {
         let (from, to) = (from.next_multiple_of(PAGE), to / PAGE * PAGE);
         if from >= to || to > self.len {

@@ -201,7 +201,7 @@ impl Log {
         true
     }
 
-    /// Nobody writes the log any more: tells who still wants to be called what became of it.
+    /// The log is not written any more: tells who still wants to be called what became of it.
     pub fn end_promises(&self) {
         let durable = self.durable();
         for (upto, promise) in std::mem::take(&mut *self.promises.lock()) {
@@ -397,7 +397,7 @@ impl Redo for Log {
         let bytes = order.push(range, pages);
         order.room.give_back(std::mem::take(&mut room.bytes));
         self.appended.store(range.end, Ordering::SeqCst);
-        // Nobody else adds to them: they are added to here, under the lock.
+        // No other thread adds to them: they are added to here, under the lock.
         let add =
             |counter: &AtomicU64, n| counter.store(counter.load(Ordering::Relaxed) + n, Ordering::Relaxed);
         add(&self.counters.bytes, bytes as u64);

@@ -186,7 +186,7 @@ impl Ring {
         }
     }
 
-    /// Somebody has the log written and not synced.
+    /// A thread wants the log written and not synced.
     pub fn has_unsynced(&self) -> bool {
         self.unsynced.is_some()
     }

@@ -468,7 +468,7 @@ typedef struct {
 // Where a part is missing in a value.
 typedef struct {
   uint32_t at;
-  // So many bytes belong there.
+  // The number of bytes that belong there.
   uint32_t len;
   // What the part's span was called.
   uint32_t name;
@@ -623,7 +623,7 @@ typedef struct {
   // told of a lock that is free. Many locks may have one name.
   terrace_lock_begins_fn lock_begins;
   terrace_lock_ends_fn lock_ends;
-  // So many bytes more, or fewer.
+  // That many bytes more, or fewer if the number is negative.
   terrace_memory_fn memory;
 } terrace_observer;
 
@@ -1266,7 +1266,7 @@ void terrace_alter_counter(terrace_alter *alter,
                            uint64_t next);
 
 // Makes the tables what is prepared, all of them or none after a crash, each with its new properties and all with the same
-// options (null: those that they have). Nobody else uses them, and each has had its last round. Durable when it returns. Options that
+// options (null: those that they have). No other session uses them, and each has had its last round. Durable when it returns. Options that
 // `terrace_table_set_rules` would refuse are refused, and nothing has changed; but not for what the tables have already.
 int32_t terrace_alter_commit(const terrace_engine *engine,
                              terrace_alter *const *all,

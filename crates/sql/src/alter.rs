@@ -378,7 +378,7 @@ pub struct TerraceTableOptions {
 }
 
 /// Makes the tables what is prepared, all of them or none after a crash, each with its new properties and all with the same
-/// options (null: those that they have). Nobody else uses them, and each has had its last round. Durable when it returns. Options that
+/// options (null: those that they have). No other session uses them, and each has had its last round. Durable when it returns. Options that
 /// `terrace_table_set_rules` would refuse are refused, and nothing has changed; but not for what the tables have already.
 ///
 /// # Safety

@@ -61,7 +61,7 @@ impl DerefMut for OpenCursor {
     }
 }
 
-/// So many closed ones a thread keeps for its next cursors, and of each no vector of values that is longer.
+/// The number of closed ones that a thread keeps for its next cursors, and of each no vector of values that is longer.
 const SPARES: usize = 2;
 const SPARE_BYTES: usize = 1 << 16;
 /// If a batch's share of memory is below this, a closed cursor's memory is freed, not kept.
@@ -287,7 +287,7 @@ pub struct TerraceRow {
 #[repr(C)]
 pub struct TerraceHole {
     pub at: u32,
-    /// So many bytes belong there.
+    /// The number of bytes that belong there.
     pub len: u32,
     /// What the part's span was called.
     pub name: u32,

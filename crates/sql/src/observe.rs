@@ -67,7 +67,7 @@ pub struct TerraceObserver {
     /// told of a lock that is free. Many locks may have one name.
     pub lock_begins: TerraceLockBeginsFn,
     pub lock_ends: TerraceLockEndsFn,
-    /// So many bytes more, or fewer.
+    /// That many bytes more, or fewer if the number is negative.
     pub memory: TerraceMemoryFn,
 }
 

@@ -25,7 +25,7 @@ use terrace_log::Urgency;
 use terrace_tier::memory::pool::Access;
 
 pub(super) struct Rebuilt {
-    /// Nobody knows of it.
+    /// No other session knows of it.
     table: Arc<Table>,
     /// Until the trees are built.
     load: Option<Load>,
@@ -149,7 +149,7 @@ impl Alteration {
         entries.iter().try_for_each(|entry| self.put(entry))
     }
 
-    /// Nobody uses the table any more, and the trees have all its rows.
+    /// No session uses the table any more, and the trees have all its rows.
     pub(super) fn finish_rebuild(&mut self) -> Result<()> {
         let Some(rebuilt) = &self.rebuilt else { return Ok(()) };
         let tree = rebuilt.table.tree(0)?;

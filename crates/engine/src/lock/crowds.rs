@@ -10,7 +10,7 @@ use super::{Mode, NameRef};
 use hashbrown::HashMap;
 use terrace_tier::page::SpaceId;
 
-/// So many locks of a session are entries of the table of names: the next ones are in sets.
+/// The number of a session's locks that are entries of the table of names; the next ones are in sets.
 pub const CROWD: u32 = 1024;
 
 /// What one session holds in one tree, by [`Modes::number`].

@@ -4,7 +4,7 @@
 //! that took it to write.
 //!
 //! A lock is an entry in a slab, found by a hash of its name and linked to the others of its owner: some 70 bytes with a short
-//! key. Nobody keeps a second copy of the name to give it back. A session that holds many has the rest of them in compact sets (`crowds`); a
+//! key. No holder keeps a second copy of the name to give it back. A session that holds many has the rest of them in compact sets (`crowds`); a
 //! name is here or there.
 
 use super::crowds::Crowds;

@@ -233,7 +233,7 @@ impl Locks {
         count
     }
 
-    /// Takes a lock again that [`Locks::release_changed`] may have given back, before the change of the row is undone. Nobody can have
+    /// Takes a lock again that [`Locks::release_changed`] may have given back, before the change of the row is undone. No other session can have
     /// anything against it. The caller holds the leaf's latch.
     ///
     /// # Errors

@@ -67,7 +67,7 @@ pub struct Runs {
 impl Face {
     pub fn begins(&self, session: u64, isolation: Option<Isolation>, now: Nanos) {
         self.ends();
-        // Nobody takes what follows for the former transaction's.
+        // No thread takes what follows for the former transaction's.
         fence(Ordering::Release);
         let level = isolation.and_then(|isolation| LEVELS.iter().position(|level| *level == isolation));
         self.started.store(now, Ordering::Relaxed);

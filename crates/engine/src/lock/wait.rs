@@ -38,7 +38,7 @@ pub(super) struct Waiter {
     pub has_part: bool,
     /// It may have no use for the name once what is in the way now has gone: then it looks, whoever has the name next.
     may_give_up: bool,
-    /// Somebody outside knows whom it waits for (`Owners`), and would have to be told if another went before it.
+    /// The server knows whom it waits for (`Owners`), and would have to be told if another waiter went first.
     pub is_owned: bool,
     /// The transaction it waits for, if it is one.
     pub txn: Option<TxnId>,

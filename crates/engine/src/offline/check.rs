@@ -86,7 +86,7 @@ impl Findings {
         self.add_of(1, Some(what));
     }
 
-    /// So many, of which the first few are given.
+    /// Their number, and the first few.
     fn add_of(&mut self, count: u64, first: impl IntoIterator<Item = String>) {
         let room = KEPT_PART.saturating_sub(self.in_part).min((KEPT - self.first.len().min(KEPT)) as u64);
         self.first.extend(first.into_iter().take(room as usize));

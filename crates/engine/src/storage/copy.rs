@@ -46,7 +46,7 @@ use terrace_tier::volume::object_buffer::{ObjectBuffer, Written};
 
 /// Slots that are read, and then written, at a time.
 const CHUNK: usize = 32;
-/// So few are left to the end: 16 MiB.
+/// The number that is left to the end: 16 MiB.
 const FEW: u32 = 1024;
 /// Rounds, however much is written meanwhile; and how often the end is tried.
 const ROUNDS_MAX: u32 = 20;

@@ -21,9 +21,9 @@ const TOGETHER: usize = 16;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum DropState {
     Waits,
-    /// Somebody is about to drop it.
+    /// A thread is about to drop it.
     Taken,
-    /// Somebody used it when it was to be dropped.
+    /// It was in use when it was to be dropped.
     InUse,
 }
 
@@ -41,13 +41,13 @@ pub struct DroppedSpaces {
 }
 
 impl DroppedSpaces {
-    /// Nobody names the spaces when the log is durable to `after`.
+    /// Nothing names the spaces when the log is durable to `after`.
     pub fn when_durable(&self, spaces: Vec<SpaceId>, after: Glsn, now: Nanos) {
         let waits = |space| Space { space, after, since: now, state: DropState::Waits };
         self.spaces.lock().extend(spaces.into_iter().map(waits));
     }
 
-    /// Nobody names the space, durably, but it is in use.
+    /// Nothing names the space, durably, but it is in use.
     pub fn in_use(&self, space: SpaceId) {
         let mut spaces = self.spaces.lock();
         spaces.retain(|one| one.space != space);

@@ -117,7 +117,7 @@ impl<'a> Patience<'a> {
         Patience { storage, stop, least: u64::MAX, since: storage.world.clock.now(), stopped: false }
     }
 
-    /// So many bytes are left. Rests a little if `rest` says so.
+    /// `left` bytes are left. Rests a little if `rest` says so.
     fn goes_on(&mut self, left: u64, rest: bool) -> bool {
         let Storage { world, resizing, config, .. } = self.storage;
         if let Some(now) = &mut *resizing.now.lock() {

@@ -448,7 +448,7 @@ fn free_chain(
         for page in pages {
             let (pin, index) = match page {
                 ToFree::Here(pin, index) => (pin, index),
-                // Nobody changes it before it is another's, which takes the header.
+                // No thread changes it before it is another's, which takes the header.
                 ToFree::Below(id, home) => {
                     space.free_numbers(&mut mtr, header, id.page..id.page + 1, &homes);
                     freed.push(Freed::Below { id, home });
@@ -456,7 +456,7 @@ fn free_chain(
                 }
             };
             let page = pin.id().page;
-            // Nobody else frees it now, or makes it another's: that takes the header.
+            // No other thread frees it now, or makes it another's: that takes the header.
             let no = mtr.write_pinned(&pin);
             let (is_to_free, lsn) = (is_to_free(large, mtr.page(no), index), mtr.page(no).lsn());
             mtr.unlatch_unchanged(no);

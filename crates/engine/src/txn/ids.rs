@@ -35,7 +35,7 @@ enum Fate {
 
 /// Ended transactions that may be known beyond need.
 const SETTLE_AFTER: u64 = 1024;
-/// So many that whoever commits settles them, if purge is late.
+/// From this number on a committing session settles them, if purge is late.
 const SETTLE_NOW: u64 = 8 * SETTLE_AFTER;
 
 struct KnownTxns {

@@ -221,7 +221,7 @@ impl TxnState {
             face.set_phase(phase);
         }
     }
-    /// So many records were written, `len` bytes in all, the last of them at `last`.
+    /// `count` records were written, `len` bytes in all, the last of them at `last`.
     pub(super) fn appended_several(&mut self, count: u64, last: RollPtr, len: usize) {
         if let Some(stream) = &mut self.stream {
             self.last = last;

@@ -24,7 +24,7 @@ pub const STREAMS: usize = 1000;
 const PATIENCE: u64 = 60_000_000_000;
 const LOOK_AGAIN: u64 = 100_000_000;
 
-/// So many idle streams keep their last page in memory, those that were used last.
+/// The number of idle streams that keep their last page in memory: those used last.
 const KEPT_NEAR: usize = 32;
 
 const DIRECTORY: u32 = 1;

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 /// Requests of one ring in flight.
 pub(super) const DEPTH: usize = 64;
-/// Rings of one process. So many batches run at a time; those beyond are done in turn.
+/// Rings of one process. As many batches run at a time; further ones are done in turn.
 pub(super) const RINGS: usize = 64;
 /// Bytes that one request moves at most; the kernel moves less than 2 GiB.
 const LARGEST: usize = 1 << 30;
@@ -63,7 +63,7 @@ impl Request<'_> {
 
 /// What became of a request.
 pub(super) enum Done {
-    /// So many bytes were moved, perhaps fewer than asked.
+    /// The number of bytes moved, perhaps fewer than asked.
     Moved(usize),
     /// It was interrupted or never begun: the caller makes the request itself.
     Not,

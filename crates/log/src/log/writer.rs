@@ -39,7 +39,7 @@ enum Next {
     Write(Vec<(usize, Taken)>, Until),
     /// All records of these partitions are written.
     Sync(Vec<usize>),
-    /// Somebody else's write or sync is under way: whose turn.
+    /// Another thread's write or sync is under way: whose turn.
     Wait(u64),
 }
 

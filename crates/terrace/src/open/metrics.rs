@@ -252,7 +252,7 @@ mod tests {
         let address = first.address();
         assert!(Listener::start(address, String::new).is_err());
         drop(first);
-        // Somebody else may have it for a moment, as the port of a connection.
+        // Another process may have it for a moment, as the port of a connection.
         let again = (0..100).any(|_| {
             let started = Listener::start(address, String::new);
             started.map_err(|_| std::thread::sleep(PATIENCE / 20)).is_ok()

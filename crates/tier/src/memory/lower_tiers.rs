@@ -93,7 +93,7 @@ pub trait Below: Send + Sync {
     }
     /// Fills `image` with the current image of `id`, checked. May wait for I/O.
     fn fetch(&self, id: PageId, image: &mut [u8]) -> Result<Fetched, ReadError>;
-    /// Somebody else is fetching the page. Where single-flight is left out, what it costs to fetch it again; whatever comes of it is dropped.
+    /// Another reader is fetching the page. Where single-flight is left out, what it costs to fetch it again; whatever comes of it is dropped.
     fn fetch_again(&self, id: PageId) {
         let _ = id;
     }

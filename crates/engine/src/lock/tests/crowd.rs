@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 const KEYS: u64 = 6;
 const THREADS: u64 = 12;
 const TXNS: u64 = 200;
-/// Nobody waits so long who isn't forgotten.
+/// No waiter waits this long unless it was forgotten.
 const LONG: u64 = 20_000_000_000;
 
 struct Crowd {

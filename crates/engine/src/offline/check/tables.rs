@@ -33,7 +33,7 @@ pub(super) fn check(
     if tables.whole {
         return;
     }
-    // Nobody knows what is in them, but they are trees.
+    // Their content is not known, but they are trees.
     for space in look.map.spaces() {
         if space.sinks() && !tables.names.contains_key(&space) {
             report.begin_part();

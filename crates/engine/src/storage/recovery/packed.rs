@@ -8,7 +8,7 @@ use terrace_tier::page::{Glsn, PageId, SpaceId};
 
 /// Bytes of a chunk.
 pub const CHUNK: usize = 64 << 10;
-/// So many have one of their own.
+/// The number that have one of their own.
 const LARGE: usize = CHUNK / 8;
 /// Before the ops: whose they are (space, page, the record's first position), and how many bytes.
 const HEAD: usize = 20;

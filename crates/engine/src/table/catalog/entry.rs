@@ -61,7 +61,7 @@ pub(crate) fn decode(id: u32, bytes: &[u8]) -> Option<(String, KnownTable)> {
         let unique = flags & UNIQUE != 0;
         let numbered = flags & NUMBERED != 0;
         let number = if numbered { u16_of(take(2)?) } else { place };
-        // Nobody numbers an index by its place, or gives another one the rows' number.
+        // No caller numbers an index by its place, or gives another one the rows' number.
         if numbered && (number == place || place == 0) || number == 0 && place != 0 {
             return None;
         }

@@ -75,7 +75,7 @@ pub fn free(
     while !run.is_empty() {
         let last = run.end - 1;
         let from = bits::home_of(last).max(last / BATCH * BATCH).max(run.start);
-        // Nobody else changes them before they are free.
+        // No other thread changes them before they are free.
         let freed: Vec<Freed> = (from..run.end).filter_map(|page| written(space, page)).collect();
         let homes = space.ready_to_free([from])?;
         let begun = space.pages().begin(ALLOCATION_LOG + log, 0, Urgency::Reserve);

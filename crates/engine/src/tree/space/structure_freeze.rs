@@ -28,14 +28,14 @@ struct FreezeState {
 
 struct FrozenBy {
     thread: ThreadId,
-    /// Somebody has left, or it is open again.
+    /// A change has ended, or changes may begin again.
     moved: Event,
 }
 
 /// Changes the structure as long as it lives. No thread enters twice: one that closes it waits for the first to leave.
 pub struct Inside<'s>(&'s StructureFreeze);
 
-/// Nobody else's change begins as long as it lives.
+/// No other change begins as long as it lives.
 pub struct Closed<'s>(&'s StructureFreeze, Arc<FrozenBy>);
 
 /// Changes that had begun and not ended at that moment.

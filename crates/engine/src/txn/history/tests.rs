@@ -18,7 +18,7 @@ fn the_oldest_stream_is_known_and_its_next_record_is_prefetched() {
     let first = history.first().unwrap();
     assert_eq!(first, Past { end: at(1, 17), ..past(10, 1) });
     assert!(!history.purged(&first, at(1, 11), None, 3));
-    // Nobody knows whether stream 1 goes on before 12.
+    // It is not known whether stream 1 goes on before 12.
     assert_eq!(
         (history.first(), history.first_csn(), history.unread()),
         (None, Some(0), Some((1, at(1, 11))))

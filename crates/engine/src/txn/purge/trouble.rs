@@ -27,7 +27,7 @@ pub struct Trouble {
 }
 
 impl Trouble {
-    /// So many steps in a row have failed, the last one with this error.
+    /// `times` steps in a row have failed, the last one with this error.
     pub(super) fn failed(&self, times: u64, error: &Error) {
         if times >= TRIES {
             *self.stuck.lock() = Some(error.clone());

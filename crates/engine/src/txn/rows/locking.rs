@@ -276,6 +276,6 @@ pub(crate) enum Locked {
     Row(bool),
     /// No live value, and no new lock.
     Nothing,
-    /// Somebody else has it, and it was not to be waited for. No new lock.
+    /// Another session has it, and it was not to be waited for. No new lock.
     InTheWay,
 }

@@ -19,7 +19,7 @@ fn is_gone(error: &std::io::Error) -> bool {
     error.kind() == ErrorKind::NotFound
 }
 
-/// Removes what puts of the object `file` left. Nobody puts it now.
+/// Removes what puts of the object `file` left. No put of it is under way.
 pub(super) fn remove_of(file: &Path) -> Result<()> {
     let (Some(dir), Some(name)) = (file.parent(), file.file_name()) else { return Ok(()) };
     for entry in std::fs::read_dir(dir)? {

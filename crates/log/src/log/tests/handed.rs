@@ -138,7 +138,7 @@ fn the_background_writer_is_not_late_after_a_wake_up() {
     let range = append(&log, 1);
     log.make_written(range.end).unwrap();
     std::thread::sleep(Duration::from_millis(950));
-    // Somebody else's wake-up: much waited, and was written before the writer looked.
+    // Another thread's wake-up: much waited, and was written before the writer looked.
     let step = writer.step();
     match step {
         terrace_io::sched::Step::IdleFor(nanos) => {

@@ -68,7 +68,7 @@ fn commits_of_many_threads_are_durable_when_they_return() {
     }
 }
 
-/// Nobody asks for durability: all is with the operating system when it returns, few syncs are made, and one makes all durable.
+/// No thread asks for durability: all is with the operating system when it returns, few syncs are made, and one makes all durable.
 #[test]
 fn writes_of_many_threads_are_in_the_page_cache_when_they_return() {
     for partitions in [1, 4] {

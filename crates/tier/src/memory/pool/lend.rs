@@ -85,7 +85,7 @@ impl Lending {
         }
     }
 
-    /// So many frames are in circulation.
+    /// `frames` frames are in circulation.
     pub fn show(&self, frames: usize) {
         self.shown.set((frames * PAGE_SIZE) as u64);
     }
@@ -223,7 +223,7 @@ impl Pool {
             return Settled::Even;
         }
         let count = (then - now).min(STEP);
-        // So many pages leave, the coldest.
+        // `count` pages leave, the coldest.
         for _ in 0..count {
             if self.free_frames() >= self.reserve() + count || !self.evict_one() {
                 break;
@@ -295,14 +295,14 @@ impl Pool {
         gone.len()
     }
 
-    /// Somebody waits for a frame in vain, for all that are not lent are pinned or dirty: some come back, whatever is borrowed.
+    /// A reader waits for a frame in vain, for all that are not lent are pinned or dirty: some come back, whatever is borrowed.
     pub(super) fn recall_frames(&self) {
         let mut turn = self.lending.turn.lock();
         let count = (self.reserve() + 1).min(self.frames_lent());
         self.return_frames(&mut turn, count);
     }
 
-    /// So many frames are free again.
+    /// `count` frames are free again.
     fn return_frames(&self, turn: &mut usize, count: usize) {
         if count == 0 {
             return;

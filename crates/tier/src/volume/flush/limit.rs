@@ -52,7 +52,7 @@ pub(super) struct Turns<'f> {
     spaces: HashMap<SpaceId, Option<u32>>,
     urgent: Glsn,
     target: Glsn,
-    /// So many pages are dirty that limits are overridden.
+    /// With this number of dirty pages limits are overridden.
     beyond: usize,
     /// Many pages are dirty in addition to those held back.
     crowded: bool,

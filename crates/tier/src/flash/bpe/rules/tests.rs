@@ -159,7 +159,7 @@ fn a_cap_that_comes_down_is_met_at_once() {
     assert!(flash.has(id(20, 0)));
 }
 
-/// Nobody waits for flash: what a table may not fill it does not get, and another's page takes no notice.
+/// No page waits for flash: what a table may not fill it does not get, and another's page takes no notice.
 #[test]
 fn fills_beyond_a_tables_limit_are_refused_and_counted() {
     let mut flash = Flash::new(100);

@@ -12,7 +12,7 @@ fn page(block: u32, offset: usize) -> InObject {
     InObject { key: key(block), offset, length: 100 }
 }
 
-/// Somebody waits for an object's request as soon as there is one.
+/// A reader waits for an object's request as soon as there is one.
 fn coalescer(memory: usize) -> Coalescer {
     Coalescer { busy: 1, patience: 600_000_000_000, ..Coalescer::new(world().sched, memory) }
 }
