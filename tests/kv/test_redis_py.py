@@ -183,17 +183,17 @@ def test_client_info_has_the_fields_that_redis_py_reads(client):
 
 
 def test_settings_that_promise_what_is_missing_are_refused(client):
-    for name, value in [("appendonly", "yes"), ("save", "60 1"), ("timeout", "5")]:
+    for name, value in [("appendonly", "yes"), ("timeout", "5")]:
         with pytest.raises(redis.ResponseError, match="not supported yet"):
             client.config_set(name, value)
     client.config_set("appendonly", "no")
 
 
 def test_a_file_with_such_settings_is_taken_and_each_is_named_at_the_start(tmp_path):
-    (tmp_path / "redis.conf").write_text("appendonly yes\ntimeout 5\nsave 60 1\nsave 300 1\n")
+    (tmp_path / "redis.conf").write_text("appendonly yes\ntimeout 5\nappendonly yes\n")
     process, port, lines = start(str(tmp_path / "redis.conf"))
     process.kill()
     process.wait()
     warnings = [line for line in lines if line.startswith("warning: ")]
-    for name in ["appendonly", "timeout", "save"]:
+    for name in ["appendonly", "timeout"]:
         assert sum(line.startswith(f"warning: {name} ") for line in warnings) == 1, lines
