@@ -35,10 +35,11 @@ class Writer:
             pass
 
 
+@pytest.mark.parametrize("policy", ["write-through", "write-back"])
 @pytest.mark.parametrize("fsync", ["always", "everysec", "no"])
-def test_what_was_acknowledged_survives_kill_9_under_load(tmp_path, fsync):
+def test_what_was_acknowledged_survives_kill_9_under_load(tmp_path, fsync, policy):
     config = tmp_path / "redis.conf"
-    config.write_text(f"appendfsync {fsync}\n")
+    config.write_text(f"appendfsync {fsync}\ntiering-write-policy {policy}\n")
     start = [0] * WRITERS
     for _ in range(ROUNDS):
         server = terrace(config, "--dir", tmp_path / "data")

@@ -64,12 +64,15 @@ class Writers:
             thread.join()
 
 
-@pytest.mark.parametrize("tier", ["memory", "storage"])
+@pytest.mark.parametrize("tier", ["memory", "storage", "write-back"])
 def test_a_save_under_writes_is_the_state_of_one_point_in_time(tmp_path, tier):
     pairs, ballast = 500, 60_000
-    args = ["--dir", tmp_path / "data", "--memory", "80mb"] if tier == "storage" else []
+    args = [] if tier == "memory" else ["--dir", tmp_path / "data", "--memory", "80mb"]
     with terrace(*args, cwd=tmp_path) as server:
         client = server.client()
+        if tier == "write-back":
+            client.config_set("tiering-dirty-max-bytes", 4 << 20)
+            client.config_set("tiering-write-policy", "write-back")
         for start in range(0, ballast, 1000):
             client.mset({f"ballast:{number}": os.urandom(500) for number in range(start, start + 1000)})
         for pair in range(pairs):
@@ -86,7 +89,7 @@ def test_a_save_under_writes_is_the_state_of_one_point_in_time(tmp_path, tier):
         assert client.info("persistence")["rdb_saves"] == before + 1
         assert sum(1 for _ in client.scan_iter("ballast:*", count=1000)) == ballast
     (tmp_path / "redis").mkdir()
-    (tmp_path / ("data/dump.rdb" if tier == "storage" else "dump.rdb")).rename(tmp_path / "redis" / "dump.rdb")
+    (tmp_path / ("dump.rdb" if tier == "memory" else "data/dump.rdb")).rename(tmp_path / "redis" / "dump.rdb")
     with real_redis(tmp_path / "redis") as server:
         client = server.client()
         assert len(client.keys("ballast:*")) == ballast
