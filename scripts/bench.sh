@@ -29,6 +29,12 @@ embedded)
     --millis "${MILLIS:-3000}" --rounds "${RUNS:-5}" --json >"$OUT/embedded.json"
   cat "$OUT/embedded.json"
   ;;
+kv-redis)
+  need redis-tools
+  say "Building the benchmark"
+  cargo build --release --locked -p terrace-cli
+  TERRACE=$TARGET/release/terrace python3 bench/kv_redis.py "$OUT"
+  ;;
 split)
   say "Building the benchmark"
   cargo build --release --locked -p terrace-cli
@@ -84,6 +90,6 @@ fig6 | fig7 | fig8a | fig8b | fig8c | fig-split | sql-*)
   case $NAME in fig*) WITH=plots ;; esac
   "$("$ROOT/scripts/python.sh" $WITH)" "bench/${NAME//-/_}.py" "$OUT"
   ;;
-*) fail "NAME=$NAME is not one of embedded, files, kv-memory, kv-tiered, memory, fig6, fig7, fig8a, fig8b, fig8c, fig-split, split, sql-bypass, sql-cold, sql-disk, sql-first, sql-flash, sql-instructions, sql-load, sql-locks, sql-memory, sql-tables, sql-tpcc, traces" ;;
+*) fail "NAME=$NAME is not one of embedded, files, kv-memory, kv-redis, kv-tiered, memory, fig6, fig7, fig8a, fig8b, fig8c, fig-split, split, sql-bypass, sql-cold, sql-disk, sql-first, sql-flash, sql-instructions, sql-load, sql-locks, sql-memory, sql-tables, sql-tpcc, traces" ;;
 esac
 say "Written: $OUT/$NAME.json"
