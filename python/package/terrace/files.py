@@ -261,11 +261,11 @@ class Client:
         missing: list[str] = []
         for at in range(0, len(paths), _LOOK):
             some = list(paths[at : at + _LOOK])
-            for path, data in zip(some, self._shared.read_many(some), strict=True):
-                if data is None:
+            for path, copied in zip(some, self._shared.read_many(some), strict=True):
+                if copied is None:
                     missing.append(path)
                 else:
-                    yield path, data
+                    yield path, copied
         paths = missing
         chunks = [paths[at : at + _BATCH] for at in range(0, len(paths), _BATCH)]
         waiting: dict[int, Sequence[str]] = {}

@@ -341,19 +341,19 @@ class TerraceFile(AbstractBufferedFile):
 
     def _keep(self, client: Client, group: str, data: bytes, final: bool) -> None:
         """In a transaction: a short file is sent when it is whole, so that it can be sent again after a start of the daemon."""
-        begins = self._handle is None
-        if begins:
+        handle, begins = self._handle, self._handle is None
+        if handle is None:
             if len(self._whole) + len(data) <= _SHORT and not final:
                 self._whole += data
                 return
-            self._handle, self._client = client.open_write(self.path, self.mode == "xb", group), client
-            data = self._whole + data
+            handle = client.open_write(self.path, self.mode == "xb", group)
+            self._handle, self._client, data = handle, client, self._whole + data
         try:
             if self._client is not client:
                 raise ValueError("the daemon was started again while the file was written")
-            client.write_part(self._handle, data, self.path)
+            client.write_part(handle, data, self.path)
             if final:
-                client.commit(self._handle, self.path)
+                client.commit(handle, self.path)
         except ConnectionError:
             if not begins:
                 raise ValueError("the daemon was started again while the file was written") from None

@@ -40,7 +40,7 @@ impl Bodies {
 
     pub fn give_back(&self, bytes: u64) {
         *self.taken.lock() -= bytes;
-        self.freed.notify();
+        self.freed.notify_one();
     }
 
     /// Waits for room. The caller holds no other, so that all wait for requests that end.
@@ -48,6 +48,11 @@ impl Bodies {
         loop {
             let seen = self.freed.ticket();
             if self.try_take(bytes) {
+                // There may be room for another, too. Woken one after the other, as all at once would fight for what one of them gets. One
+                // that finds too little waits for the next end of a request: something is taken then, and is given back.
+                if self.taken() < self.bytes_max {
+                    self.freed.notify_one();
+                }
                 return Held { bodies: self, bytes };
             }
             self.world.sched.wait(&self.freed, seen, None);
