@@ -17,8 +17,6 @@ use crate::tiering::write_policy::{Admission, Bounds, Dirty, Mode, admit, is_due
 use std::sync::Arc;
 use std::time::Duration;
 
-/// About the bytes of one write.
-const WRITE_BYTES: u64 = 4 << 20;
 /// Time after which a write that failed is tried again.
 const RETRY_MS: i64 = 100;
 /// Time between two syncs of the log with `everysec`.
@@ -107,7 +105,7 @@ impl Core {
         if !is_due(back.mode, &bounds, &Dirty { bytes: queue.waiting_bytes(), age_ms, flush }) {
             return;
         }
-        let bytes_max = if has_failed { u64::MAX } else { WRITE_BYTES };
+        let bytes_max = if has_failed { u64::MAX } else { bounds.write_bytes.max(1) };
         let Some(mut cut) = queue.cut_logged(bytes_max, |key| stored_form(dbs, key)) else { return };
         let upto = back.promises.last();
         back.journal.mark();
