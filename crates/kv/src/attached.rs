@@ -58,7 +58,7 @@ pub enum Event {
 #[derive(Default)]
 pub struct Mailbox {
     events: Mutex<Vec<Event>>,
-    waker: Mutex<Option<mio::Waker>>,
+    waker: Mutex<Option<Arc<mio::Waker>>>,
 }
 
 impl Mailbox {
@@ -73,7 +73,7 @@ impl Mailbox {
         }
     }
 
-    pub fn set_waker(&self, waker: mio::Waker) {
+    pub fn set_waker(&self, waker: Arc<mio::Waker>) {
         *self.waker.lock() = Some(waker);
     }
 

@@ -66,6 +66,14 @@ const PARAMETERS: &[Parameter] = &[
     free("maxmemory-samples", Kind::Int(1, 64), "5"),
     free("maxclients", Kind::Int(1, u32::MAX as i64), "10000"),
     free("timeout", Kind::Int(0, i32::MAX as i64), "0"),
+    fixed("tls-port", Kind::Int(0, 65535), "0"),
+    fixed("tls-cert-file", Kind::Text, ""),
+    fixed("tls-key-file", Kind::Text, ""),
+    fixed("tls-ca-cert-file", Kind::Text, ""),
+    fixed("tls-auth-clients", Kind::OneOf(&["yes", "no", "optional"]), "yes"),
+    fixed("tls-protocols", Kind::Text, ""),
+    free("io-threads", Kind::Int(1, 128), "1"),
+    free("io-threads-min", Kind::Int(1, 128), "1"),
     free("requirepass", Kind::Text, ""),
     fixed("aclfile", Kind::Text, ""),
     free("acl-pubsub-default", Kind::OneOf(&["resetchannels", "allchannels"]), "resetchannels"),
@@ -127,7 +135,6 @@ const PROMISES: &[(&str, &[&str], &str)] = &[
     ("appendonly", &["no"], NO_DIR),
     ("appendfsync", &["everysec", "no"], NO_DIR),
     ("tiering-write-policy", &["write-through"], NO_DIR),
-    ("timeout", &["0"], "idle connections are not closed"),
 ];
 
 /// What is missing for a value of a setting to mean what it says.
@@ -195,6 +202,11 @@ pub struct Limits {
     pub write_policy: Mode,
     /// What may be dirty.
     pub dirty: Bounds,
+    /// Event loops that run without load, and at most.
+    pub loops_min: usize,
+    pub loops_max: usize,
+    /// How long a script runs before other clients are answered `BUSY`; 0: for ever.
+    pub busy_millis: u64,
 }
 
 pub struct Config {
@@ -551,6 +563,9 @@ impl Config {
                 age_ms: self.size("tiering-dirty-max-ms") as u64,
                 dirty_bytes_max: self.size("tiering-dirty-max-bytes") as u64,
             },
+            loops_min: self.size("io-threads-min"),
+            loops_max: self.size("io-threads"),
+            busy_millis: u64::try_from(self.number("busy-reply-threshold")).unwrap_or(0),
         };
     }
 }
@@ -608,22 +623,20 @@ mod tests {
         let mut config = Config::default();
         assert_eq!(config.broken_promises(), Vec::<String>::new());
         let mut set = |name: &str, value: &str| config.set(&[(name.to_owned(), value.to_owned())]);
-        for (name, value) in [("appendonly", "yes"), ("appendfsync", "always"), ("timeout", "5")] {
+        for (name, value) in [("appendonly", "yes"), ("appendfsync", "always")] {
             let refused = set(name, value).unwrap_err().to_string();
             assert!(refused.contains(name) && refused.contains("not supported yet"), "{refused}");
         }
-        for (name, value) in [("appendonly", "no"), ("save", ""), ("maxmemory", "1gb"), ("timeout", "0")] {
+        for (name, value) in [("appendonly", "no"), ("save", ""), ("maxmemory", "1gb"), ("timeout", "5")] {
             set(name, value).unwrap();
         }
-        config.load_file("appendonly yes\nsave 60 1\nsave 300 1\ntimeout 5\n").unwrap();
+        config.load_file("appendonly yes\nsave 60 1\nsave 300 1\n").unwrap();
         let named = config.broken_promises();
-        assert_eq!(named.len(), 2, "{named:?}");
-        for name in ["appendonly", "timeout"] {
-            assert!(named.iter().any(|line| line.starts_with(name)), "{named:?}");
-        }
+        assert_eq!(named.len(), 1, "{named:?}");
+        assert!(named[0].starts_with("appendonly"), "{named:?}");
         // With a directory, what promises durability is kept.
         config.load_file("dir /srv/kv\n").unwrap();
-        assert_eq!(config.broken_promises().len(), 1, "{:?}", config.broken_promises());
+        assert_eq!(config.broken_promises().len(), 0, "{:?}", config.broken_promises());
         config.set(&[("appendfsync".to_owned(), "always".to_owned())]).unwrap();
         // What is set already may be set again: clients restore what they have read.
         config.set(&[("appendonly".to_owned(), "yes".to_owned())]).unwrap();

@@ -7,12 +7,14 @@
 //! | `pauses` | commands that wait for the end of a pause |
 //! | `reads` | fetching the keys of commands from storage, parked clients |
 //! | `writes` | groups of changes, their writes, the replies that wait for them |
+//! | `busy` | commands that arrive while a script runs for long |
 //! | `absent` | building the filter of keys that storage cannot have |
 //! | `write_back` | the log of a turn, writes of what is dirty, clients that are slowed |
 //! | `evict` | keeping memory within `maxmemory` |
 //! | `scan` | walks over the keys that storage and memory have |
 
 mod absent;
+pub mod busy;
 mod evict;
 mod pauses;
 mod reads;
@@ -25,7 +27,7 @@ use crate::client::{Block, Blocked, Client, ClientId, ReplyMode};
 use crate::command::table::Group;
 use crate::command::table::{Found, table};
 use crate::command::{Arg, CommandError, Ctx, Flags, acl, args, monitor, rights, stored_keys};
-use crate::keyspace::Change;
+use crate::keyspace::{Change, Databases};
 use crate::resp::Reply;
 use crate::server::{Core, Server};
 use reads::Prepared;
@@ -137,33 +139,12 @@ impl Core {
         found: Found,
         args: &[Arg<'_>],
     ) -> Result<Admitted, CommandError> {
+        may_run(&mut self.dbs, &mut self.server, client, found, args)?;
         let row = found.row;
         let refused = |core: &mut Core, error| {
             core.server.command_stats[found.number].rejected += 1;
             Err(error)
         };
-        if !row.flags.contains(Flags::NO_AUTH) && !self.server.is_authenticated(client) {
-            return refused(self, CommandError::of("NOAUTH Authentication required."));
-        }
-        if let Err(denied) = rights::check(&self.server, client, found, args) {
-            let context = if client.multi.is_some() { "multi" } else { "toplevel" };
-            let mut reply = Reply::new(client.reply.resp3);
-            let mut ctx = self.context(client, &mut reply);
-            acl::refuse(&mut ctx, denied, args, &found.full_name(), context);
-            let text = match denied {
-                Denied::Command => {
-                    format!("NOPERM this user has no permissions to run the '{}' command", found.full_name())
-                }
-                Denied::Key(_) => {
-                    "NOPERM this user has no permissions to access one of the keys used as arguments".into()
-                }
-                Denied::Channel(_) => {
-                    "NOPERM this user has no permissions to access one of the channels used as arguments"
-                        .into()
-                }
-            };
-            return refused(self, CommandError::Text(text.into()));
-        }
         if !client.reply.resp3 && client.subscribed_at_all() && !SUBSCRIBER_COMMANDS.contains(&row.name) {
             let name = found.full_name();
             let text = format_args!(
@@ -350,6 +331,39 @@ impl Core {
     }
 }
 
+/// Whether a client is who it has to be for a command.
+fn may_run(
+    dbs: &mut Databases,
+    server: &mut Server,
+    client: &mut Client,
+    found: Found,
+    args: &[Arg<'_>],
+) -> Result<(), CommandError> {
+    if !found.row.flags.contains(Flags::NO_AUTH) && !server.is_authenticated(client) {
+        server.command_stats[found.number].rejected += 1;
+        return Err(CommandError::of("NOAUTH Authentication required."));
+    }
+    let Err(denied) = rights::check(server, client, found, args) else { return Ok(()) };
+    let context = if client.multi.is_some() { "multi" } else { "toplevel" };
+    let mut reply = Reply::new(client.reply.resp3);
+    let (is_nested, from_script, is_resumed) = (false, false, false);
+    let mut ctx = Ctx { dbs, server, client, reply: &mut reply, is_nested, from_script, is_resumed };
+    acl::refuse(&mut ctx, denied, args, &found.full_name(), context);
+    ctx.server.command_stats[found.number].rejected += 1;
+    let text = match denied {
+        Denied::Command => {
+            format!("NOPERM this user has no permissions to run the '{}' command", found.full_name())
+        }
+        Denied::Key(_) => {
+            "NOPERM this user has no permissions to access one of the keys used as arguments".into()
+        }
+        Denied::Channel(_) => {
+            "NOPERM this user has no permissions to access one of the channels used as arguments".into()
+        }
+    };
+    Err(CommandError::Text(text.into()))
+}
+
 /// Whether a queued command is one that needs memory.
 fn needs_memory(multi: &crate::client::Multi) -> bool {
     multi.commands.iter().any(|args| {
@@ -478,17 +492,18 @@ pub fn is_write(found: Found) -> bool {
     found.row.flags.contains(Flags::WRITE)
 }
 
-impl Core {
-    /// Undoes all that the server knows of a client that is gone.
-    pub fn forget(&mut self, client: &mut Client) {
-        self.server.unblock(client);
-        self.server.unwatch(client);
-        self.server.unsubscribe_all(client);
-        self.server.tracking.end(client);
-        self.server.monitors.retain(|&id| id != client.id);
-        self.server.pause.forget(client.id);
-        if let Some(tier) = &mut self.server.tier {
-            tier.forget(client.id);
+impl Server {
+    /// Undoes all that is known of a client whose connection was closed.
+    pub fn forget_gone(&mut self, id: ClientId) {
+        let Some(mut client) = self.clients.take(id) else { return };
+        self.unblock(&mut client);
+        self.unwatch(&mut client);
+        self.unsubscribe_all(&mut client);
+        self.tracking.end(&mut client);
+        self.monitors.retain(|&other| other != id);
+        self.pause.forget(id);
+        if let Some(tier) = &mut self.tier {
+            tier.forget(id);
         }
     }
 }

@@ -56,6 +56,11 @@ thread_local! {
     static COUNTERS: RefCell<Option<(ThreadLocal<u64>, ThreadLocal<u64>)>> = const { RefCell::new(None) };
 }
 
+thread_local! {
+    /// The number of the look that was the last when this thread began to execute commands, and what it had allocated and freed then.
+    static LAST_SEEN: std::cell::Cell<(u64, (u64, u64))> = const { std::cell::Cell::new((0, (0, 0))) };
+}
+
 /// What this thread has allocated, and what it has freed.
 fn of_thread() -> (u64, u64) {
     COUNTERS.with_borrow_mut(|counters| {
@@ -66,12 +71,16 @@ fn of_thread() -> (u64, u64) {
     })
 }
 
-/// How much memory is used. Belongs to the thread that executes commands.
+/// How much memory is used. Belongs to the thread that executes commands: one at a time, each of which says so first ([`Meter::enter`]).
 #[derive(Default)]
 pub struct Meter {
     allocated: u64,
-    /// What the thread had allocated and freed then.
+    /// What the thread that executes commands had allocated and freed then.
     of_thread: (u64, u64),
+    /// What was allocated since the last look, by threads that executed commands before.
+    moved: u64,
+    /// Counts the looks at the whole process.
+    looks: u64,
     /// Physical memory of the process then.
     pub process: usize,
     /// Bytes of the process outside the allocator: the program, and the buffer pool of the storage tier.
@@ -85,6 +94,8 @@ impl Meter {
     pub fn refresh(&mut self) {
         let allocated = allocated_bytes();
         (self.allocated, self.of_thread, self.process) = (allocated as u64, of_thread(), process_bytes());
+        (self.moved, self.looks) = (0, self.looks + 1);
+        LAST_SEEN.set((self.looks, self.of_thread));
         self.elsewhere = self.process.saturating_sub(tikv_jemalloc_ctl::stats::resident::read().unwrap_or(0));
         let active = tikv_jemalloc_ctl::stats::active::read().unwrap_or(0);
         let metadata = tikv_jemalloc_ctl::stats::metadata::read().unwrap_or(0);
@@ -94,12 +105,26 @@ impl Meter {
     /// Bytes that are allocated now.
     pub fn used(&self) -> usize {
         let (allocated, freed) = of_thread();
-        let grown = self.allocated + allocated.wrapping_sub(self.of_thread.0);
+        let grown = self.allocated.wrapping_add(allocated.wrapping_sub(self.of_thread.0));
         grown.saturating_sub(freed.wrapping_sub(self.of_thread.1)) as usize
     }
 
     /// Bytes that this thread has allocated since the last look at the whole process, freed ones included.
     pub fn moved(&self) -> usize {
-        of_thread().0.wrapping_sub(self.of_thread.0) as usize
+        (self.moved + of_thread().0.wrapping_sub(self.of_thread.0)) as usize
+    }
+
+    /// A thread begins to execute commands. What it has allocated since it last did so is added, unless a look at the process has counted that.
+    pub fn enter(&mut self) {
+        let now = of_thread();
+        let (looks, then) = LAST_SEEN.replace((self.looks, now));
+        let (allocated, freed) = if looks == self.looks {
+            (now.0.wrapping_sub(then.0), now.1.wrapping_sub(then.1))
+        } else {
+            (0, 0)
+        };
+        self.allocated = self.allocated.wrapping_add(allocated).wrapping_sub(freed);
+        self.moved += allocated;
+        self.of_thread = now;
     }
 }

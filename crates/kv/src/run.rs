@@ -6,6 +6,7 @@ use crate::config::Config;
 use crate::config::files::Files;
 use crate::keyspace::Databases;
 use crate::net::event_loop::EventLoop;
+use crate::net::{sockets, tls};
 use crate::server::signals::Signals;
 use crate::server::{Core, Server};
 use crate::storage::journal::{self, Journal};
@@ -21,6 +22,26 @@ pub struct Listening {
     event_loop: EventLoop,
 }
 
+/// What is listened on: `addresses`, and with `tls-port` their hosts at that port. With `tls-port` and `port 0` TLS alone is spoken.
+fn listeners(
+    config: &Config,
+    addresses: &[SocketAddr],
+    files: Option<&dyn Files>,
+) -> std::io::Result<Vec<sockets::Listening>> {
+    let plain = |address: &SocketAddr| sockets::Listening { address: *address, tls: None };
+    let port = config.number("tls-port") as u16;
+    if port == 0 {
+        return Ok(addresses.iter().map(plain).collect());
+    }
+    let no_files = || std::io::Error::new(std::io::ErrorKind::InvalidInput, "tls-port needs files");
+    let tls = tls::server_config(config, files.ok_or_else(no_files)?)?;
+    let encrypted = addresses.iter().map(|address| sockets::Listening {
+        address: SocketAddr::new(address.ip(), port),
+        tls: Some(tls.clone()),
+    });
+    Ok(addresses.iter().filter(|address| address.port() != 0).map(plain).chain(encrypted).collect())
+}
+
 /// Opens the listeners of a server whose data is in memory alone, or with a storage tier is durable.
 pub fn listen(
     world: World,
@@ -29,9 +50,10 @@ pub fn listen(
     storage: Option<Arc<dyn Storage>>,
     files: Option<Box<dyn Files>>,
 ) -> std::io::Result<Listening> {
+    let listeners = listeners(&config, addresses, files.as_deref())?;
     let core = Arc::new(Mutex::new(core(world.clone(), config, storage, files)?));
     core.lock().server.saves.attach(&core);
-    let event_loop = EventLoop::new(world, core.clone(), addresses)?;
+    let event_loop = EventLoop::new(world, core.clone(), listeners)?;
     Ok(Listening { core, event_loop })
 }
 

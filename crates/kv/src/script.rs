@@ -3,22 +3,23 @@
 //! A script runs within the turn of the command that called it, under the lock of the core, so it is atomic. Commands that it calls go to
 //! the caller's [`Call`], which runs them as a client's and writes a reply that is turned into Lua values.
 //!
-//! The interpreter holds no state of a script between two runs but the functions compiled: `script/prelude.lua` builds globals that cannot be
-//! changed. It is bounded in memory, and a script that has not written is ended when it runs for too long.
+//! The interpreter holds no state of a script between two runs but the functions compiled and the settings of `cjson`: `script/prelude.lua` builds
+//! globals that cannot be changed. It is bounded in memory. While a script runs for long, other clients are answered ([`Host::while_busy`]).
 //!
 //! | file | holds |
 //! | --- | --- |
 //! | `prelude.lua` | the globals of scripts |
 //! | `functions` | libraries of functions |
 //! | `convert` | replies to Lua values and back |
-//! | `libraries` | `cjson`, `cmsgpack`, `bit` |
-//! | `json`, `msgpack` | values to these formats and back |
+//! | `libraries` | `cjson`, `cmsgpack`, `struct`, `bit` |
+//! | `json`, `msgpack`, `structs` | values to these formats and back |
 
 mod convert;
 pub mod functions;
 mod json;
 mod libraries;
 mod msgpack;
+mod structs;
 
 use crate::resp::Reply;
 use mlua::{ChunkMode, Function, HookTriggers, Lua, LuaOptions, StdLib, Table, Value, Variadic, VmState};
@@ -29,15 +30,26 @@ use std::sync::Arc;
 
 /// Memory that scripts may use.
 const MEMORY_MAX: usize = 1 << 30;
-/// How long a script that has not written may run: Redis's default of `busy-reply-threshold`.
-const RUN_MS_MAX: u64 = 5000;
 /// Instructions between two looks at the clock.
 const INSTRUCTIONS_BETWEEN_LOOKS: u32 = 100_000;
+const KILLED: &str = "Script killed by user with SCRIPT KILL.";
 /// The name that errors give a script.
 const CHUNK_NAME: &str = "@user_script";
 
-/// Runs a command of a script and writes its reply. Returns whether it is a command that changes data.
-pub type Call<'a> = dyn FnMut(&[&[u8]], &mut Reply) -> bool + 'a;
+/// What a script needs of the server.
+pub trait Host {
+    /// Runs a command of a script and writes its reply.
+    fn call(&mut self, args: &[&[u8]], reply: &mut Reply);
+    /// Called from time to time when the script has run for longer than [`Invocation::busy_nanos`]: whether it goes on.
+    fn while_busy(&mut self) -> Verdict;
+}
+
+/// What becomes of a script that runs for long.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    GoesOn,
+    Killed,
+}
 
 /// Why a script failed, with the error's code.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +62,8 @@ pub struct Invocation<'a> {
     pub keys: &'a [&'a [u8]],
     pub values: &'a [&'a [u8]],
     pub clock: Arc<dyn terrace_io::clock::Clock>,
+    /// How long it may run before [`Host::while_busy`] is called.
+    pub busy_nanos: u64,
 }
 
 #[derive(Default)]
@@ -152,11 +166,11 @@ impl Scripts {
     pub fn run(
         &mut self,
         script: &Invocation<'_>,
-        call: &mut Call<'_>,
+        host: &mut dyn Host,
         reply: &mut Reply,
     ) -> Result<(), Failure> {
         let function = self.compiled(script.sha, script.text)?;
-        self.interpreter()?.run(script, Entry::Script, &function, call, reply)
+        self.interpreter()?.run(script, Entry::Script, &function, host, reply)
     }
 }
 
@@ -176,6 +190,7 @@ impl Interpreter {
         library.call::<()>(("cjson", libraries::cjson(&lua)?))?;
         library.call::<()>(("cmsgpack", libraries::cmsgpack(&lua)?))?;
         library.call::<()>(("bit", libraries::bit(&lua)?))?;
+        library.call::<()>(("struct", libraries::structs(&lua)?))?;
         Ok(Interpreter {
             environment: made.get("environment")?,
             set_arguments: made.get("arguments")?,
@@ -194,7 +209,7 @@ impl Interpreter {
         script: &Invocation<'_>,
         entry: Entry,
         function: &Function,
-        call: &mut Call<'_>,
+        host: &mut dyn Host,
         reply: &mut Reply,
     ) -> Result<(), Failure> {
         let lua = &self.lua;
@@ -203,37 +218,28 @@ impl Interpreter {
                 args.iter().map(|arg| lua.create_string(arg)).collect::<mlua::Result<Vec<_>>>()?,
             )
         };
-        let (resp3, wrote) = (Cell::new(false), Arc::new(std::sync::atomic::AtomicBool::new(false)));
-        let clock = script.clock.clone();
-        let started = clock.now();
-        let has_written = wrote.clone();
-        lua.set_global_hook(
-            HookTriggers::new().every_nth_instruction(INSTRUCTIONS_BETWEEN_LOOKS),
-            move |_, _| {
-                let over = clock.now().saturating_sub(started) > RUN_MS_MAX * 1_000_000;
-                if over && !has_written.load(std::sync::atomic::Ordering::Relaxed) {
-                    return Err(mlua::Error::runtime(
-                        "the script ran for too long and had not written, so it was ended",
-                    ));
-                }
-                Ok(VmState::Continue)
-            },
-        )
-        .map_err(internal)?;
+        let resp3 = Cell::new(false);
+        self.look_from_time_to_time(script)?;
         let outcome = {
-            let run_command = RefCell::new(call);
+            let server = RefCell::new(host);
             lua.scope(|scope| {
+                self.host.raw_set(
+                    "while_busy",
+                    scope.create_function(|_, ()| {
+                        // Within a command of the script: it is looked at again after it.
+                        let verdict = server.try_borrow_mut().map(|mut server| server.while_busy());
+                        Ok(!verdict.is_ok_and(|verdict| verdict == Verdict::Killed))
+                    })?,
+                )?;
                 let call = scope.create_function(|lua, args: Variadic<Value>| {
-                    let mut run_command = run_command
+                    let mut server = server
                         .try_borrow_mut()
                         .map_err(|_| mlua::Error::runtime("a command within a command"))?;
                     let mut reply = Reply::new(resp3.get());
                     match arguments(&args) {
                         Ok(args) => {
                             let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
-                            if run_command(&args, &mut reply) {
-                                wrote.store(true, std::sync::atomic::Ordering::Relaxed);
-                            }
+                            server.call(&args, &mut reply);
                         }
                         Err(text) => reply.error(text),
                     }
@@ -266,6 +272,27 @@ impl Interpreter {
     }
 }
 
+impl Interpreter {
+    /// Has the server look after other clients when the script has run for long. A script that is killed meets the error in each line from then on, so
+    /// that it cannot catch it.
+    fn look_from_time_to_time(&self, script: &Invocation<'_>) -> Result<(), Failure> {
+        let (clock, busy_nanos, host) = (script.clock.clone(), script.busy_nanos, self.host.clone());
+        let started = clock.now();
+        let triggers = HookTriggers::new().every_nth_instruction(INSTRUCTIONS_BETWEEN_LOOKS);
+        let hook = move |lua: &Lua, _: &mlua::Debug<'_>| {
+            if busy_nanos == 0 || clock.now().saturating_sub(started) <= busy_nanos {
+                return Ok(VmState::Continue);
+            }
+            if host.raw_get::<Function>("while_busy")?.call::<bool>(())? {
+                return Ok(VmState::Continue);
+            }
+            lua.set_global_hook(HookTriggers::EVERY_LINE, |_, _| Err(mlua::Error::runtime(KILLED)))?;
+            Err(mlua::Error::runtime(KILLED))
+        };
+        self.lua.set_global_hook(triggers, hook).map_err(internal)
+    }
+}
+
 /// The text of an error that ended a script: with the place where it happened.
 fn failure(value: &Value, sha: &str, script: &[u8]) -> String {
     let is_one_line = !script.contains(&b'\n');
@@ -289,7 +316,10 @@ fn explain(lua: &Lua, raised: Value) -> mlua::Result<Table> {
             let table = lua.create_table()?;
             let text = match other {
                 Value::String(text) => text.to_string_lossy(),
-                Value::Error(error) => error.to_string(),
+                Value::Error(error) => match *error {
+                    mlua::Error::RuntimeError(text) => text,
+                    other => other.to_string(),
+                },
                 other => other.to_string()?,
             };
             table.raw_set("err", format!("ERR {text}"))?;

@@ -1,5 +1,7 @@
 //! What all clients share besides the data: the list of clients, the clients that wait for a key, counters.
 
+pub mod loops;
+pub mod running;
 pub mod save;
 pub mod signals;
 
@@ -86,6 +88,13 @@ pub struct Server {
     pub is_logging: bool,
     /// Ends the server: set by `SHUTDOWN`.
     pub is_stopping: bool,
+    /// It ends without storing what is not stored yet: a script that changed data was broken off.
+    pub stops_hard: bool,
+    pub loops: loops::Loops,
+    /// The script or function that runs.
+    pub running: Option<running::Running>,
+    /// The event loop that has the lock.
+    pub loop_index: usize,
 }
 
 impl Server {
@@ -121,6 +130,10 @@ impl Server {
             signals: None,
             is_logging: false,
             is_stopping: false,
+            stops_hard: false,
+            loops: loops::Loops::default(),
+            running: None,
+            loop_index: 0,
         };
         server.apply_config();
         server
@@ -297,6 +310,27 @@ impl Server {
             *count += 1;
         } else if self.error_stats.len() < CODES_MAX {
             self.error_stats.insert(code.into(), 1);
+        }
+    }
+
+    /// Closes the connections of clients that have not sent anything for longer than `timeout` says.
+    pub fn close_idle(&mut self, now_ms: i64) {
+        let idle_ms_max = self.config.limits.idle_seconds_max.saturating_mul(1000);
+        if idle_ms_max == 0 {
+            return;
+        }
+        let is_idle = |client: &&Client| {
+            let waits = client.blocked.is_some() || client.parked.is_some();
+            let waits = waits || client.is_delayed || client.holds_output();
+            let is_sent_to = client.subscribed_at_all() || client.is_monitor;
+            !waits && !is_sent_to && now_ms - client.last_command_ms > idle_ms_max
+        };
+        let idle: Vec<ClientId> = self.clients.iter().filter(is_idle).map(|client| client.id).collect();
+        for id in idle {
+            if let Some(client) = self.clients.get_mut(id) {
+                client.closes = true;
+                self.clients.touched.push(id);
+            }
         }
     }
 

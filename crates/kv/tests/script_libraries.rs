@@ -161,3 +161,68 @@ fn an_error_of_a_library_names_the_line_of_the_script() {
     let expected = "ERR user_script:1: Expected value but found invalid token at character 1 script: 16bb0b5b8d1282c320aecf08df1af35f4e5785cf, on @user_script:1.";
     assert_eq!(reply, Reply::Error(expected.into()));
 }
+
+#[test]
+fn the_settings_of_cjson_change_what_it_writes_and_reads() {
+    let server = Server::start();
+    let mut client = server.connect();
+    for (script, expected) in [
+        ("return tostring(cjson.decode('nan') ~= cjson.decode('NaN'))", "true"),
+        ("return tostring(cjson.decode('-0x1F'))", "-31"),
+        (
+            "cjson.decode_invalid_numbers(false); local ok = pcall(cjson.decode, '0x1F'); return tostring(ok)",
+            "false",
+        ),
+        (
+            "cjson.encode_max_depth(1); local ok, e = pcall(cjson.encode, {{1}}); cjson.encode_max_depth(1000); return e",
+            "Cannot serialise, excessive nesting (2)",
+        ),
+        ("cjson.encode_invalid_numbers('null'); return cjson.encode({1/0})", "[null]"),
+        ("cjson.encode_invalid_numbers(true); return cjson.encode({-1/0})", "[-inf]"),
+        ("cjson.encode_number_precision(3); return cjson.encode({1/3})", "[0.333]"),
+        ("cjson.encode_sparse_array(true, 2, 3); return cjson.encode({[1000]=1})", "{\"1e+03\":1}"),
+        ("local a, b, c = cjson.encode_sparse_array(); return tostring(a) .. b .. c", "true23"),
+        (
+            "local _, e = pcall(cjson.encode_max_depth, 0); return e",
+            "bad argument #1 to 'encode_max_depth' (expected integer between 1 and 2147483647)",
+        ),
+    ] {
+        let reply = eval(&mut client, script);
+        assert_eq!(reply, bulk(expected), "{script}");
+    }
+}
+
+#[test]
+fn struct_packs_and_unpacks_as_its_format_says() {
+    let server = Server::start();
+    let mut client = server.connect();
+    let hex = "local function hex(s) return (s:gsub('.', function(c) return string.format('%02x', c:byte()) end)) end ";
+    for (script, expected) in [
+        ("return hex(struct.pack('>HBi3', 258, 7, -2))", "010207fffffe"),
+        ("return hex(struct.pack('<i', 1) .. struct.pack('>l', 1))", "010000000000000000000001"),
+        ("return hex(struct.pack('!4bi', 1, 2))", "0100000002000000"),
+        ("return hex(struct.pack('sc2x', 'ab', 'cdef'))", "616200636400"),
+        ("return hex(struct.pack('>d', 1.5))", "3ff8000000000000"),
+        ("return table.concat({struct.unpack('>HbI3', '\\1\\2\\255\\0\\1\\0')}, ' ')", "258 -1 256 7"),
+        ("return table.concat({struct.unpack('Bc0s', '\\2xyz\\0')}, ' ')", "xy z 6"),
+        ("return table.concat({struct.unpack('b', 'abc', 2)}, ' ')", "98 3"),
+        ("return tostring(struct.size('!8bl'))", "16"),
+        (
+            "local _, e = pcall(struct.pack, 'i33', 1); return e",
+            "integral size 33 is larger than limit of 32",
+        ),
+        (
+            "local _, e = pcall(struct.unpack, 'l', 'abc'); return e",
+            "bad argument #2 to 'unpack' (data string too short)",
+        ),
+        ("local _, e = pcall(struct.unpack, 'c0', 'abc'); return e", "format 'c0' needs a previous size"),
+        ("local _, e = pcall(struct.pack, 'q', 1); return e", "invalid format option 'q'"),
+        (
+            "local _, e = pcall(struct.unpack, 'c2147483647', 'abc', 2); return e",
+            "bad argument #2 to 'unpack' (data string too short)",
+        ),
+    ] {
+        let reply = eval(&mut client, &format!("{hex}{script}"));
+        assert_eq!(reply, bulk(expected), "{script}");
+    }
+}

@@ -1,6 +1,6 @@
 //! FUNCTION and FCALL.
 
-use super::scripting::{NO_SCRIPT_RUNS, Running, run_lua, split_keys};
+use super::scripting::{Running, kill_running, run_lua, split_keys};
 use super::table::{Access, Acl, Flags, Group, Keys, Row, flags};
 use super::{Arg, CommandError, Ctx, Done, args, help};
 use crate::rdb::payload;
@@ -252,7 +252,20 @@ fn stats(ctx: &mut Ctx<'_>, _: &[Arg<'_>]) -> Done {
     let libraries = server.functions.libraries();
     reply.map(2);
     reply.bulk(b"running_script");
-    reply.null();
+    match &server.running {
+        None => reply.null(),
+        Some(running) => {
+            reply.map(3);
+            reply.bulk(b"name");
+            reply.bulk(running.name.as_bytes());
+            reply.bulk(b"command");
+            reply.array(running.command.len());
+            running.command.iter().for_each(|arg| reply.bulk(arg));
+            reply.bulk(b"duration_ms");
+            let nanos = server.world.clock.now().saturating_sub(running.started);
+            reply.int((nanos / 1_000_000) as i64);
+        }
+    }
     reply.bulk(b"engines");
     reply.map(1);
     reply.bulk(b"LUA");
@@ -264,6 +277,6 @@ fn stats(ctx: &mut Ctx<'_>, _: &[Arg<'_>]) -> Done {
     Ok(())
 }
 
-fn kill(_: &mut Ctx<'_>, _: &[Arg<'_>]) -> Done {
-    Err(NO_SCRIPT_RUNS)
+fn kill(ctx: &mut Ctx<'_>, _: &[Arg<'_>]) -> Done {
+    kill_running(ctx, true)
 }

@@ -151,6 +151,12 @@ fn shutdown(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
             false => Err(CommandError::of("ERR No shutdown in progress.")),
         };
     }
+    // While a script runs, the server can only break it off.
+    if let Some(running) = &ctx.server.running
+        && ending.saves != Some(false)
+    {
+        return Err(CommandError::of(running.refusal()));
+    }
     ctx.server.log("ends, as a client asks");
     end(ctx.dbs, ctx.server, ending)
         .map_err(|_| CommandError::of("ERR Errors trying to SHUTDOWN. Check logs."))

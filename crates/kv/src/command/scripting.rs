@@ -2,9 +2,12 @@
 
 use super::table::{Access, Flags, Found, Group, Keys, Row, flags, table};
 use super::{Arg, CommandError, Ctx, Done, args, stored_keys};
+use crate::client::Client;
 use crate::client::acl::Denied;
+use crate::keyspace::Databases;
 use crate::resp::Reply;
-use crate::script::{Failure, Invocation};
+use crate::script::{Failure, Host, Invocation, Verdict};
+use crate::server::{Server, running};
 
 const RUN: Flags =
     flags(&[Flags::NOSCRIPT, Flags::STALE, Flags::SKIP_MONITOR, Flags::MOVABLE_KEYS, Flags::MAY_REPLICATE]);
@@ -78,7 +81,7 @@ const SUBCOMMANDS: &[Row] = &[
     ),
 ];
 
-pub const NO_SCRIPT_RUNS: CommandError = CommandError::of("NOTBUSY No scripts in execution right now.");
+const NO_SCRIPT_RUNS: CommandError = CommandError::of("NOTBUSY No scripts in execution right now.");
 const NO_SCRIPT: CommandError = CommandError::of("NOSCRIPT No matching script. Please use EVAL.");
 const NOT_IN_MEMORY: CommandError = CommandError::of(
     "ERR Script attempted to access a key that it did not declare and that is not in memory",
@@ -135,32 +138,77 @@ pub fn run_lua(
     if ctx.client.tracking.is_some() {
         ctx.client.script_keys = keys.iter().map(|key| key.to_vec()).collect();
     }
-    let clock = ctx.server.world.clock.clone();
-    let Ctx { dbs, server, client, reply, .. } = ctx;
-    let mut call = |args: &[&[u8]], reply: &mut Reply| {
-        let mut inner =
-            Ctx { dbs, server, client, reply, is_nested: true, from_script: true, is_resumed: false };
-        call(&mut inner, args, read_only).unwrap_or_else(|error| {
-            inner.reply.error(error.text());
-            inner.reply.codes.clear();
-            inner.server.count_error(error.text());
-            false
-        })
+    let (is_function, name) = match running {
+        Running::Script(sha, _) => (false, sha),
+        Running::Function(name) => (true, name),
     };
+    let clock = ctx.server.world.clock.clone();
+    let busy_nanos = ctx.server.config.limits.busy_millis.saturating_mul(1_000_000);
+    ctx.server.running = Some(running::Running {
+        is_function,
+        name: name.to_owned(),
+        command: args.iter().map(|arg| arg.to_vec()).collect(),
+        started: clock.now(),
+        has_written: false,
+        is_killed: false,
+    });
+    let Ctx { dbs, server, client, reply, .. } = ctx;
+    let mut host = ScriptHost { dbs, server, client, read_only };
     let outcome = match running {
         Running::Script(sha, text) => {
-            scripts.run(&Invocation { sha, text, keys, values, clock }, &mut call, reply)
+            scripts.run(&Invocation { sha, text, keys, values, clock, busy_nanos }, &mut host, reply)
         }
         Running::Function(name) => {
-            functions.run(&Invocation { sha: name, text: b"", keys, values, clock }, &mut call, reply)
+            let script = Invocation { sha: name, text: b"", keys, values, clock, busy_nanos };
+            functions.run(&script, &mut host, reply)
         }
     };
+    let ended = ctx.server.running.take();
+    if ended.is_some_and(|running| running.has_written) && ctx.server.is_stopping {
+        ctx.server.stops_hard = true;
+    }
     ctx.client.db = db_before;
     ctx.client.denies_blocking = denied_before;
     ctx.client.script_keys.clear();
     ctx.server.scripts = scripts;
     ctx.server.functions = functions;
     Ok(outcome?)
+}
+
+/// The server as a script sees it.
+struct ScriptHost<'a> {
+    dbs: &'a mut Databases,
+    server: &'a mut Server,
+    client: &'a mut Client,
+    read_only: bool,
+}
+
+impl Host for ScriptHost<'_> {
+    fn call(&mut self, args: &[&[u8]], reply: &mut Reply) {
+        let ScriptHost { dbs, server, client, .. } = self;
+        let mut inner =
+            Ctx { dbs, server, client, reply, is_nested: true, from_script: true, is_resumed: false };
+        let writes = call(&mut inner, args, self.read_only).unwrap_or_else(|error| {
+            inner.reply.error(error.text());
+            inner.reply.codes.clear();
+            inner.server.count_error(error.text());
+            false
+        });
+        if let Some(running) = &mut self.server.running {
+            running.has_written |= writes;
+        }
+    }
+
+    fn while_busy(&mut self) -> Verdict {
+        for (index, handle) in self.server.loops.running() {
+            // Where it is held, its loop waits for sockets: it gives it back as soon as something arrives.
+            if let Some(mut sockets) = handle.sockets.try_lock() {
+                sockets.serve_busy(self.dbs, self.server, index);
+            }
+        }
+        let is_killed = self.server.running.as_ref().is_some_and(|running| running.is_killed);
+        if is_killed || self.server.is_stopping { Verdict::Killed } else { Verdict::GoesOn }
+    }
 }
 
 /// Scripts are shown to monitors before the commands that they run.
@@ -310,9 +358,16 @@ fn flush(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
     Ok(())
 }
 
-/// Scripts run within one turn, so none is running when a command arrives.
-fn kill(_ctx: &mut Ctx<'_>, _args: &[Arg<'_>]) -> Done {
-    Err(NO_SCRIPT_RUNS)
+fn kill(ctx: &mut Ctx<'_>, _args: &[Arg<'_>]) -> Done {
+    kill_running(ctx, false)
+}
+
+/// Ends the script or function that runs.
+pub fn kill_running(ctx: &mut Ctx<'_>, function: bool) -> Done {
+    let running = ctx.server.running.as_mut().ok_or(NO_SCRIPT_RUNS)?;
+    running.kill(function).map_err(CommandError::of)?;
+    ctx.reply.ok();
+    Ok(())
 }
 
 fn help(ctx: &mut Ctx<'_>, _args: &[Arg<'_>]) -> Done {

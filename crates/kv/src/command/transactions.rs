@@ -8,7 +8,6 @@ use crate::client::acl::Denied;
 use crate::client::{Multi, Watched};
 use crate::keyspace::Key;
 
-const BASE: Flags = flags(&[Flags::NOSCRIPT, Flags::LOADING, Flags::STALE, Flags::ALLOW_BUSY]);
 const FAST: Flags = flags(&[Flags::NOSCRIPT, Flags::LOADING, Flags::STALE, Flags::ALLOW_BUSY, Flags::FAST]);
 
 pub const ROWS: &[Row] = &[
@@ -18,7 +17,14 @@ pub const ROWS: &[Row] = &[
         "O(1)",
         "Begins a transaction.",
     ),
-    Row::new("exec", 1, flags(&[BASE, Flags::SKIP_SLOWLOG, Flags::ALL_DATABASES]), Keys::None, exec).doc(
+    Row::new(
+        "exec",
+        1,
+        flags(&[Flags::NOSCRIPT, Flags::LOADING, Flags::STALE, Flags::SKIP_SLOWLOG, Flags::ALL_DATABASES]),
+        Keys::None,
+        exec,
+    )
+    .doc(
         Group::Transactions,
         "1.2.0",
         "That of the queued commands",

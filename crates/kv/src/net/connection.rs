@@ -1,13 +1,20 @@
 //! A socket of a client, with the requests that were read and the output that was not sent yet.
 
+use super::tls::TlsStream;
 use crate::client::ClientId;
 use crate::resp::{ProtocolError, Requests};
 use mio::net::TcpStream;
 use std::io::{ErrorKind, Read, Write};
 
+/// The socket of a connection.
+pub enum Stream {
+    Plain(TcpStream),
+    Tls(Box<TlsStream>),
+}
+
 pub struct Connection {
     pub client: ClientId,
-    stream: TcpStream,
+    stream: Stream,
     pub requests: Requests,
     output: Vec<u8>,
     sent: usize,
@@ -37,7 +44,7 @@ pub enum Flow {
 const KEPT_BYTES: usize = 64 * 1024;
 
 impl Connection {
-    pub fn new(client: ClientId, stream: TcpStream) -> Connection {
+    pub fn new(client: ClientId, stream: Stream) -> Connection {
         Connection {
             client,
             stream,
@@ -54,19 +61,35 @@ impl Connection {
     }
 
     pub fn stream(&mut self) -> &mut TcpStream {
-        &mut self.stream
+        match &mut self.stream {
+            Stream::Plain(stream) => stream,
+            Stream::Tls(stream) => &mut stream.stream,
+        }
+    }
+
+    /// What is to be done before the socket is closed.
+    pub fn say_end(&mut self) {
+        if let Stream::Tls(stream) = &mut self.stream {
+            stream.say_end();
+        }
     }
 
     /// Reads once and parses.
     pub fn read(&mut self) -> (Flow, usize) {
         let space = self.requests.space();
         let room = space.len();
-        match self.stream.read(space) {
+        let read = match &mut self.stream {
+            Stream::Plain(stream) => stream.read(space),
+            Stream::Tls(stream) => stream.read(space),
+        };
+        // A session that has nothing more says nothing of its socket.
+        let is_tls = matches!(self.stream, Stream::Tls(_));
+        match read {
             Ok(0) => (Flow::Closed, 0),
             Ok(bytes) => {
                 self.requests.filled(bytes);
                 self.parse();
-                (if bytes < room { Flow::Drained } else { Flow::More }, bytes)
+                (if bytes < room && !is_tls { Flow::Drained } else { Flow::More }, bytes)
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => (Flow::Drained, 0),
             Err(error) if error.kind() == ErrorKind::Interrupted => (Flow::More, 0),
@@ -101,11 +124,21 @@ impl Connection {
         self.output.len() - self.sent
     }
 
+    /// Whether the socket has something to send, replies or what belongs to its session.
+    pub fn has_unsent(&self) -> bool {
+        self.unsent_bytes() > 0 || matches!(&self.stream, Stream::Tls(stream) if stream.wants_write())
+    }
+
     /// Writes until all is sent or the socket takes no more.
     pub fn write(&mut self) -> (Flow, usize) {
         let mut total = 0;
         while self.sent < self.output.len() {
-            match self.stream.write(&self.output[self.sent..]) {
+            let unsent = &self.output[self.sent..];
+            let written = match &mut self.stream {
+                Stream::Plain(stream) => stream.write(unsent),
+                Stream::Tls(stream) => stream.write(unsent),
+            };
+            match written {
                 Ok(0) => return (Flow::Closed, total),
                 Ok(bytes) => {
                     self.sent += bytes;
@@ -113,6 +146,13 @@ impl Connection {
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return (Flow::More, total),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return (Flow::Closed, total),
+            }
+        }
+        if let Stream::Tls(stream) = &mut self.stream {
+            match stream.flush() {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return (Flow::More, total),
                 Err(_) => return (Flow::Closed, total),
             }
         }

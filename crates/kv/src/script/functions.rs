@@ -3,7 +3,7 @@
 //! Functions have an interpreter of their own. While a library is loaded it sees `redis.register_function` and no commands; when a function
 //! runs, the reverse.
 
-use super::{Call, Entry, Failure, Interpreter, Invocation, internal};
+use super::{Entry, Failure, Host, Interpreter, Invocation, internal};
 use crate::rdb::SliceSource;
 use crate::rdb::length::{read_string, write_string};
 use crate::resp::Reply;
@@ -191,13 +191,13 @@ impl Functions {
     pub fn run(
         &mut self,
         script: &Invocation<'_>,
-        call: &mut Call<'_>,
+        host: &mut dyn Host,
         reply: &mut Reply,
     ) -> Result<(), Failure> {
         let function = self.get(script.sha).map(|function| function.callback.clone());
         match (function, &self.interpreter) {
             (Some(function), Some(interpreter)) => {
-                interpreter.run(script, Entry::Function, &function, call, reply)
+                interpreter.run(script, Entry::Function, &function, host, reply)
             }
             _ => Err(failed("Function not found")),
         }

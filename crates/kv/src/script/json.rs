@@ -6,41 +6,87 @@
 use crate::value::decimal::format_g;
 use mlua::{Lua, Table, Value};
 
-/// Tables within tables.
-const DEPTH_MAX: usize = 1000;
-/// An array with more places than this many times its elements is refused if it is longer than [`SPARSE_SAFE`].
-const SPARSE_RATIO: usize = 2;
-const SPARSE_SAFE: usize = 10;
-const NUMBER_DIGITS: usize = 14;
+/// What becomes of a number that JSON has no form for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum NotANumber {
+    Refused,
+    Written,
+    Null,
+}
+
+/// What the library's functions of the same names change.
+#[derive(Clone, Copy)]
+pub struct Settings {
+    /// An array that is too sparse is written as an object.
+    pub sparse_converts: bool,
+    /// An array with more places than this many times its elements is too sparse if it is longer than `sparse_safe`; 0: none is.
+    pub sparse_ratio: usize,
+    pub sparse_safe: usize,
+    /// Tables within tables.
+    pub encode_depth_max: usize,
+    pub decode_depth_max: usize,
+    pub digits: usize,
+    pub encode_invalid: NotANumber,
+    /// Whether NaN, infinities and hexadecimal numbers are read.
+    pub decode_invalid: bool,
+    /// Told when asked for: a buffer is made for each call.
+    pub keeps_buffer: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            sparse_converts: false,
+            sparse_ratio: 2,
+            sparse_safe: 10,
+            encode_depth_max: 1000,
+            decode_depth_max: 1000,
+            digits: 14,
+            encode_invalid: NotANumber::Refused,
+            decode_invalid: true,
+            keeps_buffer: true,
+        }
+    }
+}
 
 /// Why a value cannot be written or a text cannot be read.
 type Fault = String;
 
-pub fn encode(value: &Value) -> Result<Vec<u8>, Fault> {
+pub fn encode(settings: &Settings, value: &Value) -> Result<Vec<u8>, Fault> {
     let mut out = Vec::new();
-    write(&mut out, value, 0)?;
+    write(settings, &mut out, value, 0)?;
     Ok(out)
 }
 
-fn write(out: &mut Vec<u8>, value: &Value, depth: usize) -> Result<(), Fault> {
+fn write(settings: &Settings, out: &mut Vec<u8>, value: &Value, depth: usize) -> Result<(), Fault> {
     match value {
         Value::Nil => out.extend_from_slice(b"null"),
         Value::LightUserData(data) if data.0.is_null() => out.extend_from_slice(b"null"),
         Value::Boolean(value) => out.extend_from_slice(if *value { b"true" } else { b"false" }),
-        Value::Integer(number) => write_number(out, *number as f64)?,
-        Value::Number(number) => write_number(out, *number)?,
+        Value::Integer(number) => write_number(settings, out, *number as f64)?,
+        Value::Number(number) => write_number(settings, out, *number)?,
         Value::String(text) => write_string(out, &text.as_bytes()),
-        Value::Table(table) => write_table(out, table, depth + 1)?,
+        Value::Table(table) => write_table(settings, out, table, depth + 1)?,
         other => return Err(format!("Cannot serialise {}: type not supported", other.type_name())),
     }
     Ok(())
 }
 
-fn write_number(out: &mut Vec<u8>, number: f64) -> Result<(), Fault> {
+fn write_number(settings: &Settings, out: &mut Vec<u8>, number: f64) -> Result<(), Fault> {
     if !number.is_finite() {
-        return Err("Cannot serialise number: must not be NaN or Inf".to_owned());
+        let text: &[u8] = match settings.encode_invalid {
+            NotANumber::Refused => {
+                return Err("Cannot serialise number: must not be NaN or Inf".to_owned());
+            }
+            NotANumber::Null => b"null",
+            NotANumber::Written if number.is_nan() => b"nan",
+            NotANumber::Written if number > 0.0 => b"inf",
+            NotANumber::Written => b"-inf",
+        };
+        out.extend_from_slice(text);
+        return Ok(());
     }
-    out.extend_from_slice(format_g(number, NUMBER_DIGITS).as_bytes());
+    out.extend_from_slice(format_g(number, settings.digits).as_bytes());
     Ok(())
 }
 
@@ -62,7 +108,7 @@ fn write_string(out: &mut Vec<u8>, text: &[u8]) {
 }
 
 /// The length of the array that a table is; `None` if it is an object.
-fn array_length(table: &Table) -> Result<Option<usize>, Fault> {
+fn array_length(settings: &Settings, table: &Table) -> Result<Option<usize>, Fault> {
     let (mut count, mut last) = (0usize, 0usize);
     for pair in table.pairs::<Value, Value>() {
         let (key, _) = pair.map_err(|error| error.to_string())?;
@@ -73,24 +119,28 @@ fn array_length(table: &Table) -> Result<Option<usize>, Fault> {
         };
         (count, last) = (count + 1, last.max(place));
     }
-    if last > SPARSE_SAFE && last > count * SPARSE_RATIO {
+    let is_sparse = settings.sparse_ratio > 0 && last > count.saturating_mul(settings.sparse_ratio);
+    if is_sparse && last > settings.sparse_safe {
+        if settings.sparse_converts {
+            return Ok(None);
+        }
         return Err("Cannot serialise table: excessively sparse array".to_owned());
     }
     Ok((count > 0).then_some(last))
 }
 
-fn write_table(out: &mut Vec<u8>, table: &Table, depth: usize) -> Result<(), Fault> {
-    if depth > DEPTH_MAX {
+fn write_table(settings: &Settings, out: &mut Vec<u8>, table: &Table, depth: usize) -> Result<(), Fault> {
+    if depth > settings.encode_depth_max {
         return Err(format!("Cannot serialise, excessive nesting ({depth})"));
     }
-    if let Some(length) = array_length(table)? {
+    if let Some(length) = array_length(settings, table)? {
         out.push(b'[');
         for place in 1..=length {
             if place > 1 {
                 out.push(b',');
             }
             let element: Value = table.raw_get(place).map_err(|error| error.to_string())?;
-            write(out, &element, depth)?;
+            write(settings, out, &element, depth)?;
         }
         out.push(b']');
         return Ok(());
@@ -106,7 +156,7 @@ fn write_table(out: &mut Vec<u8>, table: &Table, depth: usize) -> Result<(), Fau
             Value::String(text) => write_string(out, &text.as_bytes()),
             Value::Integer(_) | Value::Number(_) => {
                 out.push(b'"');
-                write(out, &key, depth)?;
+                write(settings, out, &key, depth)?;
                 out.push(b'"');
             }
             _ => {
@@ -115,14 +165,14 @@ fn write_table(out: &mut Vec<u8>, table: &Table, depth: usize) -> Result<(), Fau
             }
         }
         out.push(b':');
-        write(out, &value, depth)?;
+        write(settings, out, &value, depth)?;
     }
     out.push(b'}');
     Ok(())
 }
 
-pub fn decode(lua: &Lua, text: &[u8]) -> Result<Value, Fault> {
-    let mut reader = Reader { lua, text, at: 0 };
+pub fn decode(settings: &Settings, lua: &Lua, text: &[u8]) -> Result<Value, Fault> {
+    let mut reader = Reader { settings, lua, text, at: 0 };
     let value = reader.value(0)?;
     match reader.next() {
         b'\0' if reader.at >= text.len() => Ok(value),
@@ -131,6 +181,7 @@ pub fn decode(lua: &Lua, text: &[u8]) -> Result<Value, Fault> {
 }
 
 struct Reader<'a> {
+    settings: &'a Settings,
     lua: &'a Lua,
     text: &'a [u8],
     at: usize,
@@ -174,7 +225,19 @@ impl Reader<'_> {
     }
 
     fn value(&mut self, depth: usize) -> Result<Value, Fault> {
-        match self.next() {
+        let first = self.next();
+        if self.is_invalid_number() {
+            if !self.settings.decode_invalid {
+                return Err(match first {
+                    b'i' | b'I' | b'n' | b'N' => self.fault("value"),
+                    _ => {
+                        format!("Expected value but found invalid number at character {}", self.at + 1)
+                    }
+                });
+            }
+            return self.invalid_number();
+        }
+        match first {
             b'{' => self.object(depth + 1),
             b'[' => self.array(depth + 1),
             b'"' => self.string(),
@@ -187,7 +250,7 @@ impl Reader<'_> {
     }
 
     fn check_depth(&self, depth: usize) -> Result<(), Fault> {
-        if depth > DEPTH_MAX {
+        if depth > self.settings.decode_depth_max {
             return Err(format!(
                 "Found too many nested data structures ({depth}) at character {}",
                 self.at + 1
@@ -248,6 +311,49 @@ impl Reader<'_> {
         }
         self.at += 1;
         Ok(Value::Table(table))
+    }
+
+    /// Whether a number begins here that JSON does not have: NaN, an infinity, a hexadecimal one, one with a leading zero or a plus sign.
+    fn is_invalid_number(&self) -> bool {
+        let rest = &self.text[self.at.min(self.text.len())..];
+        let digits = rest.strip_prefix(b"-").unwrap_or(rest);
+        if rest.first() == Some(&b'+') {
+            return true;
+        }
+        match digits {
+            [b'0', b'x' | b'X' | b'0'..=b'9', ..] => true,
+            [a, b, c, ..] => {
+                let word = [a, b, c].map(u8::to_ascii_lowercase);
+                word == *b"inf" || word == *b"nan"
+            }
+            _ => false,
+        }
+    }
+
+    /// As C's `strtod` reads it.
+    fn invalid_number(&mut self) -> Result<Value, Fault> {
+        let rest = &self.text[self.at..];
+        let signs = usize::from(matches!(rest.first(), Some(b'+' | b'-')));
+        let sign = if rest.first() == Some(&b'-') { -1.0 } else { 1.0 };
+        let body = &rest[signs..];
+        let starts = |word: &[u8]| body.get(..word.len()).is_some_and(|part| part.eq_ignore_ascii_case(word));
+        let (number, length) = if starts(b"infinity") {
+            (f64::INFINITY, 8)
+        } else if starts(b"inf") {
+            (f64::INFINITY, 3)
+        } else if starts(b"nan") {
+            (f64::NAN, 3)
+        } else if starts(b"0x") {
+            let digits = body[2..].iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+            let value =
+                |sum: f64, byte: &u8| sum * 16.0 + f64::from(char::from(*byte).to_digit(16).unwrap_or(0));
+            (body[2..2 + digits].iter().fold(0.0, value), 2 + digits)
+        } else {
+            self.at += usize::from(rest.first() == Some(&b'+'));
+            return self.number();
+        };
+        self.at += signs + length;
+        Ok(Value::Number(sign * number))
     }
 
     fn number(&mut self) -> Result<Value, Fault> {

@@ -1,9 +1,12 @@
-//! The libraries of scripts beside Lua's own: `cjson`, `cmsgpack` and `bit`.
+//! The libraries of scripts beside Lua's own: `cjson`, `cmsgpack`, `struct` and `bit`.
 //!
 //! A function here returns true and its results, or false and a text that the prelude raises as an error at the place of the call.
 
-use super::{json, msgpack};
+use super::json::{NotANumber, Settings};
+use super::{json, msgpack, structs};
 use mlua::{IntoLua, Lua, MultiValue, Table, Value, Variadic};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 /// What a function hands to the prelude.
 type Outcome = mlua::Result<MultiValue>;
@@ -31,11 +34,14 @@ fn bytes(value: &Value, name: &str) -> Result<Vec<u8>, String> {
 
 pub fn cjson(lua: &Lua) -> mlua::Result<Table> {
     let library = lua.create_table()?;
+    let settings: Shared = Arc::default();
     library.set("null", Value::NULL)?;
+    let shared = settings.clone();
     library.set(
         "encode",
-        lua.create_function(|lua, args: Variadic<Value>| {
-            let text = expect_one(&args, "encode").and_then(json::encode);
+        lua.create_function(move |lua, args: Variadic<Value>| {
+            let settings = *shared.lock();
+            let text = expect_one(&args, "encode").and_then(|value| json::encode(&settings, value));
             match text {
                 Ok(text) => {
                     let text = Value::String(lua.create_string(&text)?);
@@ -45,13 +51,128 @@ pub fn cjson(lua: &Lua) -> mlua::Result<Table> {
             }
         })?,
     )?;
+    let shared = settings.clone();
     library.set(
         "decode",
-        lua.create_function(|lua, args: Variadic<Value>| {
+        lua.create_function(move |lua, args: Variadic<Value>| {
+            let settings = *shared.lock();
             let value = expect_one(&args, "decode")
                 .and_then(|value| bytes(value, "decode"))
-                .and_then(|text| json::decode(lua, &text));
+                .and_then(|text| json::decode(&settings, lua, &text));
             outcome(lua, value.map(|value| vec![value]))
+        })?,
+    )?;
+    setting(lua, &library, &settings, "encode_sparse_array", |settings, args| {
+        settings.sparse_converts = flag(args, 0)?.unwrap_or(settings.sparse_converts);
+        settings.sparse_ratio = whole(args, 1, 0, i32::MAX)?.unwrap_or(settings.sparse_ratio);
+        settings.sparse_safe = whole(args, 2, 0, i32::MAX)?.unwrap_or(settings.sparse_safe);
+        let numbers =
+            [settings.sparse_ratio, settings.sparse_safe].map(|number| Value::Number(number as f64));
+        Ok([Value::Boolean(settings.sparse_converts)].into_iter().chain(numbers).collect())
+    })?;
+    setting(lua, &library, &settings, "encode_max_depth", |settings, args| {
+        settings.encode_depth_max = whole(args, 0, 1, i32::MAX)?.unwrap_or(settings.encode_depth_max);
+        Ok(vec![Value::Number(settings.encode_depth_max as f64)])
+    })?;
+    setting(lua, &library, &settings, "decode_max_depth", |settings, args| {
+        settings.decode_depth_max = whole(args, 0, 1, i32::MAX)?.unwrap_or(settings.decode_depth_max);
+        Ok(vec![Value::Number(settings.decode_depth_max as f64)])
+    })?;
+    setting(lua, &library, &settings, "encode_number_precision", |settings, args| {
+        settings.digits = whole(args, 0, 1, 14)?.unwrap_or(settings.digits);
+        Ok(vec![Value::Number(settings.digits as f64)])
+    })?;
+    setting(lua, &library, &settings, "encode_keep_buffer", |settings, args| {
+        settings.keeps_buffer = flag(args, 0)?.unwrap_or(settings.keeps_buffer);
+        Ok(vec![Value::Boolean(settings.keeps_buffer)])
+    })?;
+    setting(lua, &library, &settings, "encode_invalid_numbers", |settings, args| {
+        settings.encode_invalid = match args.first() {
+            Some(Value::String(word)) if *word.as_bytes() == *b"null" => NotANumber::Null,
+            _ => match flag(args, 0)? {
+                None => settings.encode_invalid,
+                Some(false) => NotANumber::Refused,
+                Some(true) => NotANumber::Written,
+            },
+        };
+        Ok(vec![match settings.encode_invalid {
+            NotANumber::Refused => Value::Boolean(false),
+            NotANumber::Written => Value::Boolean(true),
+            NotANumber::Null => Value::NULL,
+        }])
+    })?;
+    setting(lua, &library, &settings, "decode_invalid_numbers", |settings, args| {
+        settings.decode_invalid = flag(args, 0)?.unwrap_or(settings.decode_invalid);
+        Ok(vec![Value::Boolean(settings.decode_invalid)])
+    })?;
+    Ok(library)
+}
+
+/// The settings of `cjson`, which all scripts of an interpreter share.
+type Shared = Arc<Mutex<Settings>>;
+
+/// Adds a function that changes a setting if it has arguments, and returns what it is then.
+fn setting(
+    lua: &Lua,
+    library: &Table,
+    settings: &Shared,
+    name: &'static str,
+    change: fn(&mut Settings, &[Value]) -> Result<Vec<Value>, Refusal>,
+) -> mlua::Result<()> {
+    let settings = settings.clone();
+    let function = lua.create_function(move |lua, args: Variadic<Value>| {
+        let changed = change(&mut settings.lock(), &args);
+        outcome(lua, changed.map_err(|(place, why)| format!("bad argument #{place} to '{name}' ({why})")))
+    })?;
+    library.set(name, function)
+}
+
+/// Why an argument is refused, with its place.
+type Refusal = (usize, String);
+
+/// A boolean argument, if it is there.
+fn flag(args: &[Value], at: usize) -> Result<Option<bool>, Refusal> {
+    match args.get(at) {
+        None | Some(Value::Nil) => Ok(None),
+        Some(Value::Boolean(value)) => Ok(Some(*value)),
+        Some(_) => Err((at + 1, "expected a boolean".to_owned())),
+    }
+}
+
+/// A whole number from `min` to `max`, if it is there.
+fn whole(args: &[Value], at: usize, min: i32, max: i32) -> Result<Option<usize>, Refusal> {
+    let number = match args.get(at) {
+        None | Some(Value::Nil) => return Ok(None),
+        Some(Value::Integer(number)) => *number as f64,
+        Some(Value::Number(number)) => *number,
+        Some(_) => f64::NAN,
+    };
+    if (f64::from(min)..=f64::from(max)).contains(&number) {
+        return Ok(Some(number as usize));
+    }
+    Err((at + 1, format!("expected integer between {min} and {max}")))
+}
+
+pub fn structs(lua: &Lua) -> mlua::Result<Table> {
+    let library = lua.create_table()?;
+    library.set(
+        "pack",
+        lua.create_function(|lua, args: Variadic<Value>| match structs::pack(&args) {
+            Ok(packed) => {
+                let packed = Value::String(lua.create_string(&packed)?);
+                outcome(lua, Ok(vec![packed]))
+            }
+            Err(fault) => outcome(lua, Err(fault)),
+        })?,
+    )?;
+    library.set(
+        "unpack",
+        lua.create_function(|lua, args: Variadic<Value>| outcome(lua, structs::unpack(lua, &args)))?,
+    )?;
+    library.set(
+        "size",
+        lua.create_function(|lua, args: Variadic<Value>| {
+            outcome(lua, structs::size(&args).map(|size| vec![Value::Number(size as f64)]))
         })?,
     )?;
     Ok(library)

@@ -1,0 +1,82 @@
+//! The event loops as the core knows them: how to reach one whose clients got output from another's command, and who serves sockets while a script
+//! holds the core.
+
+use super::Server;
+use crate::client::ClientId;
+use crate::keyspace::Databases;
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// Sockets whose clients can be answered while a script runs.
+pub trait ServesBusy: Send {
+    /// Reads what has arrived and answers it: most of it with `BUSY`. `index` is the number of the event loop that has the sockets.
+    fn serve_busy(&mut self, dbs: &mut Databases, server: &mut Server, index: usize);
+}
+
+/// An event loop that runs.
+#[derive(Clone)]
+pub struct Handle {
+    pub sockets: Arc<Mutex<dyn ServesBusy>>,
+    pub waker: Arc<mio::Waker>,
+}
+
+/// All event loops by their numbers. The first one always runs once the server has started.
+#[derive(Default)]
+pub struct Loops {
+    handles: Vec<Option<Handle>>,
+    /// Clients of each that got output or are to be closed.
+    touched: Vec<Vec<ClientId>>,
+}
+
+impl Loops {
+    pub fn add(&mut self, index: usize, handle: Handle) {
+        if self.handles.len() <= index {
+            self.handles.resize(index + 1, None);
+            self.touched.resize_with(index + 1, Vec::new);
+        }
+        self.handles[index] = Some(handle);
+    }
+
+    /// An event loop has given its connections to the first one.
+    pub fn remove(&mut self, index: usize) {
+        if let Some(handle) = self.handles.get_mut(index) {
+            *handle = None;
+        }
+        self.take_touched(index).into_iter().for_each(|id| self.touch(0, id));
+    }
+
+    /// Tells an event loop that one of its clients is to be looked at.
+    pub fn touch(&mut self, index: usize, client: ClientId) {
+        let Some(touched) = self.touched.get_mut(index) else { return };
+        touched.push(client);
+        if touched.len() == 1
+            && let Some(handle) = &self.handles[index]
+        {
+            // A wake-up that fails delays the loop until its next look.
+            let _ = handle.waker.wake();
+        }
+    }
+
+    /// The clients that an event loop is to look at.
+    pub fn take_touched(&mut self, index: usize) -> Vec<ClientId> {
+        self.touched.get_mut(index).map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Those that run, with their numbers.
+    pub fn running(&self) -> Vec<(usize, Handle)> {
+        self.handles
+            .iter()
+            .cloned()
+            .enumerate()
+            .filter_map(|(index, handle)| Some((index, handle?)))
+            .collect()
+    }
+
+    pub fn len(&self) -> usize {
+        self.handles.iter().flatten().count()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
