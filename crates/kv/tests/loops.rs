@@ -6,7 +6,7 @@ use client::{Client, Server, bulk, bulks, int, ok};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Lets the server have exactly so many loops, and waits until it has.
+/// Lets the server have exactly `loops` loops, and waits until it has.
 fn have_loops(server: &Server, client: &mut Client, loops: usize) {
     assert_eq!(client.ask(&format!("CONFIG SET io-threads {loops} io-threads-min {loops}")), ok());
     let started = Instant::now();

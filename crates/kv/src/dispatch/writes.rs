@@ -128,7 +128,7 @@ impl Core {
 
     /// Issues the writes that can be issued.
     pub fn write_changes(&mut self) {
-        // Half of a script must not be stored, nor what would be stored with it. Nobody has been told of any of it.
+        // Half of a script must not be stored, nor what would be stored with it. No client has been told of any of it.
         if self.server.stops_hard {
             return;
         }
