@@ -6,7 +6,7 @@ use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyBytes, PyList};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use terrace_files::client::shared::{Found, Layout, Mapping, Shared};
+use terrace_files::client::shared::{CachedFile, Layout, Mapping, Shared};
 use terrace_files::wire::Fields;
 
 #[pyclass(module = "terrace._terrace", frozen)]
@@ -30,7 +30,7 @@ impl SharedFiles {
         offset: u64,
         length: u64,
         expected: &str,
-    ) -> PyResult<Option<(Found, Bound<'py, PyBytes>)>> {
+    ) -> PyResult<Option<(CachedFile, Bound<'py, PyBytes>)>> {
         let mut made: Option<PyResult<Bound<'py, PyAny>>> = None;
         let place = |len: usize| {
             // SAFETY: a new object with room for `len` bytes, which are written before anything else sees it; null if there is no memory.

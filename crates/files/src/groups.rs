@@ -106,11 +106,11 @@ impl Groups {
                     record: None,
                 });
                 match found {
-                    spool::Found::Member(member) => {
+                    spool::SpoolEntry::Member(member) => {
                         group.next = group.next.max(member.number + 1);
                         group.members.push(member);
                     }
-                    spool::Found::Record(record) => group.record = Some(record),
+                    spool::SpoolEntry::Record(record) => group.record = Some(record),
                 }
             }
             Ok(spool)

@@ -19,7 +19,7 @@ pub mod write_back;
 
 use crate::client::ClientId;
 use crate::keyspace::Databases;
-use crate::storage::{Found, Key, Outcome, Position, Scanned, Storage, StorageError, Stored};
+use crate::storage::{Key, Outcome, Position, Scanned, ScannedKey, Storage, StorageError, Stored};
 use crate::tiering::fetch::{FetchId, Fetches, Limits};
 use crate::tiering::filter::{Filter, PARTS, Says};
 use crate::tiering::queue::{Before, FlightId, GroupId, Queue};
@@ -105,7 +105,7 @@ pub(crate) struct Scan {
     pub(crate) is_whole: bool,
     /// Whether it begins again at the start of the database if it finds nothing.
     pub(crate) wraps: bool,
-    pub(crate) found: Vec<Found>,
+    pub(crate) found: Vec<ScannedKey>,
     /// Keys on their way to storage when it was asked.
     pub(crate) held: Vec<Key>,
     pub(crate) next: Option<Position>,

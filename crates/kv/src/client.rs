@@ -54,7 +54,7 @@ pub struct Watched {
 }
 
 /// A piece of output that is held back.
-pub struct Held {
+pub struct HeldOutput {
     /// The group of changes whose write it waits for; `None`: it only waits for the pieces before it.
     group: Option<GroupId>,
     bytes: Vec<u8>,
@@ -93,7 +93,7 @@ pub struct Client {
     /// Whether a key of the present command was not in memory.
     pub was_cold: bool,
     /// Output that waits for storage, in order.
-    held: VecDeque<Held>,
+    held: VecDeque<HeldOutput>,
     pub held_bytes: usize,
     /// Its next command waits for some time, as much is dirty.
     pub is_delayed: bool,
@@ -188,9 +188,9 @@ impl Client {
         let before = std::mem::take(&mut self.reply.buffer);
         self.held_bytes += before.len() + bytes.len();
         if !before.is_empty() {
-            self.held.push_back(Held { group: None, bytes: before });
+            self.held.push_back(HeldOutput { group: None, bytes: before });
         }
-        self.held.push_back(Held { group: Some(group), bytes });
+        self.held.push_back(HeldOutput { group: Some(group), bytes });
         true
     }
 
@@ -215,7 +215,7 @@ impl Client {
         let last = std::mem::take(&mut self.reply.buffer);
         if !last.is_empty() {
             self.held_bytes += last.len();
-            self.held.push_back(Held { group: None, bytes: last });
+            self.held.push_back(HeldOutput { group: None, bytes: last });
         }
         while self.held.front().is_some_and(|held| held.group.is_none()) {
             let Some(held) = self.held.pop_front() else { return };

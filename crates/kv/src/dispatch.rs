@@ -25,7 +25,7 @@ mod writes;
 use crate::client::acl::Denied;
 use crate::client::{Block, Blocked, Client, ClientId, ReplyMode};
 use crate::command::table::Group;
-use crate::command::table::{Found, table};
+use crate::command::table::{CommandMatch, table};
 use crate::command::{Arg, CommandError, Ctx, Flags, acl, args, monitor, rights, stored_keys};
 use crate::keyspace::{Change, Databases};
 use crate::resp::Reply;
@@ -56,7 +56,7 @@ const UNSAVED: CommandError = CommandError::of(
 );
 
 enum Admitted {
-    Runs(Found),
+    Runs(CommandMatch),
     Queued,
     /// Clients are paused: the command waits.
     Paused,
@@ -136,7 +136,7 @@ impl Core {
     fn admit(
         &mut self,
         client: &mut Client,
-        found: Found,
+        found: CommandMatch,
         args: &[Arg<'_>],
     ) -> Result<Admitted, CommandError> {
         may_run(&mut self.dbs, &mut self.server, client, found, args)?;
@@ -191,7 +191,7 @@ impl Core {
         &mut self,
         client: &mut Client,
         reply: &mut Reply,
-        found: Found,
+        found: CommandMatch,
         args: &[Arg<'_>],
         is_resumed: bool,
     ) {
@@ -336,7 +336,7 @@ fn may_run(
     dbs: &mut Databases,
     server: &mut Server,
     client: &mut Client,
-    found: Found,
+    found: CommandMatch,
     args: &[Arg<'_>],
 ) -> Result<(), CommandError> {
     if !found.row.flags.contains(Flags::NO_AUTH) && !server.is_authenticated(client) {
@@ -373,7 +373,7 @@ fn needs_memory(multi: &crate::client::Multi) -> bool {
 }
 
 /// The command that `args` name, with the number of its arguments checked.
-pub fn find(args: &[Arg<'_>]) -> Result<Found, CommandError> {
+pub fn find(args: &[Arg<'_>]) -> Result<CommandMatch, CommandError> {
     let table = table();
     let found = table.find(args[0]).ok_or_else(|| unknown_command(args))?;
     if found.row.subcommands.is_empty() {
@@ -418,7 +418,7 @@ fn unknown_command(args: &[Arg<'_>]) -> CommandError {
 
 impl Ctx<'_> {
     /// Runs a command that may run, and counts it.
-    pub fn call(&mut self, found: Found, args: &[Arg<'_>]) {
+    pub fn call(&mut self, found: CommandMatch, args: &[Arg<'_>]) {
         let started = self.server.world.clock.now();
         let errors = self.reply.errors;
         let touches = !self.client.is_untouching;
@@ -457,7 +457,7 @@ impl Ctx<'_> {
 
 impl Ctx<'_> {
     /// Remembers the keys that a client may have cached.
-    fn remember_keys(&mut self, found: Found, args: &[Arg<'_>]) {
+    fn remember_keys(&mut self, found: CommandMatch, args: &[Arg<'_>]) {
         let reads = found.row.flags.contains(Flags::READONLY) && found.row.group != Group::Scripting;
         if self.client.tracking.is_none() || !reads {
             return;
@@ -471,7 +471,7 @@ impl Ctx<'_> {
     }
 
     /// Shows a command to the clients that monitor.
-    pub fn feed_monitors(&mut self, found: Found, args: &[Arg<'_>]) {
+    pub fn feed_monitors(&mut self, found: CommandMatch, args: &[Arg<'_>]) {
         let now_us = self.server.world.clock.unix_ms() * 1000;
         let shown = monitor::shown(found, args);
         let from = if self.from_script { "lua".to_owned() } else { self.client.address.clone() };
@@ -479,7 +479,7 @@ impl Ctx<'_> {
         monitor::feed(clients, monitors, (self.client, self.reply), now_us, &from, &shown);
     }
 
-    fn log_slow(&mut self, found: Found, micros: u64, args: &[Arg<'_>]) {
+    fn log_slow(&mut self, found: CommandMatch, micros: u64, args: &[Arg<'_>]) {
         let len_max = usize::try_from(self.server.config.number("slowlog-max-len")).unwrap_or(0);
         let at = self.now_ms() / 1000;
         let args = monitor::shown(found, args);
@@ -488,7 +488,7 @@ impl Ctx<'_> {
 }
 
 /// Whether a command changes data.
-pub fn is_write(found: Found) -> bool {
+pub fn is_write(found: CommandMatch) -> bool {
     found.row.flags.contains(Flags::WRITE)
 }
 

@@ -127,7 +127,7 @@ impl Write {
 
 /// A key that a scan found.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Found {
+pub struct ScannedKey {
     pub position: Position,
     pub name: Box<[u8]>,
     /// The type byte of RDB.
@@ -138,7 +138,7 @@ pub struct Found {
 /// A piece of a scan.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Scanned {
-    pub keys: Vec<Found>,
+    pub keys: Vec<ScannedKey>,
     /// The position after the last one that this piece covers; `None` at the end of the database.
     pub next: Option<Position>,
 }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
-use terrace_io::split::experiments::real::{Backend, Place};
+use terrace_io::split::experiments::real::{Backend, DevicePair};
 use terrace_io::split::experiments::{self, Cell, Congestion, Lengths};
 use terrace_io::split::model::{MILLI, SECOND, machines};
 use terrace_io::split::profile::{Point, Profile};
@@ -121,7 +121,7 @@ fn real(settings: &Settings, policies: &[Policy]) -> Result<Vec<RealCell>> {
                 latency: settings.latency * 1_000,
             },
         };
-        let place = Place::new(directory, &backend, block, (64 << 20) / u64::from(block))?;
+        let place = DevicePair::new(directory, &backend, block, (64 << 20) / u64::from(block))?;
         for threads in settings.threads.iter().filter(|threads| **threads <= 64) {
             let at = Point { block, depth: 1, threads: *threads };
             let run = |policy: Policy, profile: Option<&Profile>| {

@@ -105,7 +105,7 @@ pub struct Shared {
 
 /// What a read without a question found.
 #[derive(Clone, Copy)]
-pub struct Found {
+pub struct CachedFile {
     first: Entry,
     /// Bytes that were copied.
     pub copied: usize,
@@ -113,7 +113,7 @@ pub struct Found {
     pub length: u64,
 }
 
-impl Found {
+impl CachedFile {
     pub fn version(&self) -> Option<String> {
         self.first.with_version(str::to_string)
     }
@@ -136,10 +136,10 @@ impl Shared {
     }
 
     /// The file's version and length, if they are known, fresh, and its first block is here.
-    pub fn stat(&self, path: &str) -> Option<Found> {
+    pub fn stat(&self, path: &str) -> Option<CachedFile> {
         let first = self.index.find(path, 0, Shared::now())?;
         self.used(first.block);
-        Some(Found { first, copied: 0, length: first.length })
+        Some(CachedFile { first, copied: 0, length: first.length })
     }
 
     /// Copies bytes from `offset`, at most `length`, to where `place` says, which is given their number and returns null if it has no room.
@@ -154,7 +154,7 @@ impl Shared {
         length: u64,
         expected: &str,
         place: impl FnOnce(usize) -> *mut u8,
-    ) -> Option<Found> {
+    ) -> Option<CachedFile> {
         let now = Shared::now();
         let first_index = u32::try_from(offset / BLOCK_BYTES).ok()?;
         let first = self.index.find(path, first_index, now)?;
@@ -201,7 +201,7 @@ impl Shared {
             return None;
         }
         self.used(first.block);
-        Some(Found { first, copied: len as usize, length: first.length })
+        Some(CachedFile { first, copied: len as usize, length: first.length })
     }
 
     fn used(&self, block: u32) {

@@ -38,7 +38,7 @@ impl Kind {
     }
 }
 
-pub enum Found {
+pub enum SpoolEntry {
     Member(Member),
     Record(HashMap<u32, Before>),
 }
@@ -150,7 +150,7 @@ impl Spool {
     }
 
     /// What earlier runs kept. Files that are not whole are removed.
-    pub fn find(&self) -> Result<Vec<(Name, Found)>, String> {
+    pub fn find(&self) -> Result<Vec<(Name, SpoolEntry)>, String> {
         let mut found = Vec::new();
         for file in self.disk.list().map_err(|error| error.to_string())? {
             let Some((name, kind, number)) = parse(&file) else { continue };
@@ -159,8 +159,8 @@ impl Spool {
                 *self.bytes.lock() += taken(body.len());
             }
             let one = read.ok().and_then(|body| match kind {
-                Kind::Member => decode(number, &body).map(|(member, _)| Some(Found::Member(member))),
-                Kind::Record => decode_record(&body).map(|record| Some(Found::Record(record))),
+                Kind::Member => decode(number, &body).map(|(member, _)| Some(SpoolEntry::Member(member))),
+                Kind::Record => decode_record(&body).map(|record| Some(SpoolEntry::Record(record))),
                 Kind::Old => decode(number, &body).map(|_| None),
             });
             match one {

@@ -13,7 +13,7 @@ pub struct Bodies {
 }
 
 /// Room that is returned when it is dropped.
-pub struct Held<'a> {
+pub struct BodyRoom<'a> {
     bodies: &'a Bodies,
     bytes: u64,
 }
@@ -44,7 +44,7 @@ impl Bodies {
     }
 
     /// Waits for room. The caller holds no other, so that all wait for requests that end.
-    pub fn take(&self, bytes: u64) -> Held<'_> {
+    pub fn take(&self, bytes: u64) -> BodyRoom<'_> {
         loop {
             let seen = self.freed.ticket();
             if self.try_take(bytes) {
@@ -53,14 +53,14 @@ impl Bodies {
                 if self.taken() < self.bytes_max {
                     self.freed.notify_one();
                 }
-                return Held { bodies: self, bytes };
+                return BodyRoom { bodies: self, bytes };
             }
             self.world.sched.wait(&self.freed, seen, None);
         }
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for BodyRoom<'_> {
     fn drop(&mut self) {
         self.bodies.give_back(self.bytes);
     }

@@ -91,7 +91,7 @@ fn cat(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
                 ctx.server.acl.catalogue.category(name).ok_or_else(|| {
                     CommandError::err(format_args!("Unknown category '{}'", args::text(name)))
                 })?;
-            let all: Vec<&table::Found> =
+            let all: Vec<&table::CommandMatch> =
                 table().all.iter().filter(|found| found.row.categories().0 & wanted != 0).collect();
             ctx.reply.array(all.len());
             all.iter().for_each(|found| ctx.reply.bulk(found.full_name().as_bytes()));

@@ -1,6 +1,6 @@
 //! INFO and COMMAND: what the server says of itself.
 
-use super::table::{Access, Acl, Flags, Found, Group, Keys, Row, flags, table};
+use super::table::{Access, Acl, CommandMatch, Flags, Group, Keys, Row, flags, table};
 use super::{Arg, CommandError, Ctx, Done, args, help};
 use crate::resp::Reply;
 use crate::server::REDIS_VERSION;
@@ -247,7 +247,7 @@ fn info(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
 }
 
 fn commands(ctx: &mut Ctx<'_>, _: &[Arg<'_>]) -> Done {
-    let all: Vec<Found> = table().commands().copied().collect();
+    let all: Vec<CommandMatch> = table().commands().copied().collect();
     ctx.reply.array(all.len());
     for found in all {
         describe(ctx.reply, found);
@@ -279,7 +279,7 @@ fn access_words(access: Access) -> [&'static str; 2] {
 }
 
 /// The entry of a command in `COMMAND INFO`.
-fn describe(reply: &mut Reply, found: Found) {
+fn describe(reply: &mut Reply, found: CommandMatch) {
     let row = found.row;
     let (first, last, step) = positions(row.keys);
     reply.array(10);
@@ -349,7 +349,7 @@ fn describe_keys(reply: &mut Reply, keys: Keys) {
 }
 
 /// The command, or `config|get`.
-fn named(name: Arg<'_>) -> Option<Found> {
+fn named(name: Arg<'_>) -> Option<CommandMatch> {
     let mut parts = name.splitn(2, |&byte| byte == b'|');
     let found = table().find(parts.next()?)?;
     match parts.next() {
@@ -373,7 +373,7 @@ fn command_info(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
 }
 
 fn docs(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
-    let all: Vec<Found> = match args {
+    let all: Vec<CommandMatch> = match args {
         [_, _] => table().commands().copied().collect(),
         _ => args[2..].iter().filter_map(|name| named(name)).collect(),
     };
@@ -384,7 +384,7 @@ fn docs(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
     Ok(())
 }
 
-fn document(reply: &mut Reply, found: Found) {
+fn document(reply: &mut Reply, found: CommandMatch) {
     let row = found.row;
     reply.bulk(found.full_name().as_bytes());
     reply.map(4 + usize::from(!row.subcommands.is_empty()));
@@ -434,7 +434,7 @@ fn list(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
 }
 
 /// The positions of the keys of the command that is an argument, with what it does to each.
-fn keys_of(args: &[Arg<'_>]) -> Result<(Found, Vec<(usize, Access)>), CommandError> {
+fn keys_of(args: &[Arg<'_>]) -> Result<(CommandMatch, Vec<(usize, Access)>), CommandError> {
     let command = &args[2..];
     let found =
         table().find_with_subcommand(command).ok_or(CommandError::of("ERR Invalid command specified"))?;

@@ -74,7 +74,7 @@ fn doctor(ctx: &mut Ctx<'_>, _: &[Arg<'_>]) -> Done {
 }
 
 fn histogram(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
-    let is_wanted = |found: &&super::table::Found| {
+    let is_wanted = |found: &&super::table::CommandMatch| {
         args.len() == 2
             || args[2..].iter().any(|name| {
                 let parent = found.parent.unwrap_or(found.row);

@@ -1,6 +1,6 @@
 //! MONITOR: clients that are sent every command that others run, and which arguments no client is shown.
 
-use super::table::{Flags, Found};
+use super::table::{CommandMatch, Flags};
 use super::{Arg, args};
 use crate::client::{Client, ClientId, Clients};
 use crate::resp::Reply;
@@ -13,7 +13,7 @@ const HIDDEN: &[u8] = b"(redacted)";
 const SECRET_SETTINGS: [&str; 3] = ["requirepass", "masterauth", "tls-key-file-pass"];
 
 /// The arguments of a command without its secrets.
-pub fn shown<'a>(found: Found, args: &[Arg<'a>]) -> SmallVec<[Arg<'a>; 8]> {
+pub fn shown<'a>(found: CommandMatch, args: &[Arg<'a>]) -> SmallVec<[Arg<'a>; 8]> {
     let mut all = SmallVec::from_slice(args);
     let mut hide = |at: usize| {
         if let Some(arg) = all.get_mut(at) {
@@ -40,7 +40,7 @@ pub fn shown<'a>(found: Found, args: &[Arg<'a>]) -> SmallVec<[Arg<'a>; 8]> {
 }
 
 /// Whether monitors see a command: those of administration are not shown.
-pub fn is_shown(found: Found) -> bool {
+pub fn is_shown(found: CommandMatch) -> bool {
     !found.row.flags.contains(Flags::SKIP_MONITOR) && !found.row.flags.contains(Flags::ADMIN)
 }
 

@@ -1,6 +1,6 @@
 //! What the rules of users see of commands: the catalogue of them, and what a command asks for.
 
-use super::table::{Access, Acl, Found, table};
+use super::table::{Access, Acl, CommandMatch, table};
 use super::{Arg, Flags, args};
 use crate::client::Client;
 use crate::client::acl::catalogue::{Catalogue, Command, Request};
@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 pub fn catalogue() -> &'static Catalogue {
     static CATALOGUE: OnceLock<Catalogue> = OnceLock::new();
     CATALOGUE.get_or_init(|| {
-        let command = |found: &Found| Command {
+        let command = |found: &CommandMatch| Command {
             full_name: found.full_name(),
             is_subcommand: found.parent.is_some(),
             subcommands: found.row.subcommands.len(),
@@ -24,13 +24,18 @@ pub fn catalogue() -> &'static Catalogue {
 }
 
 /// Why the user of a client may not run a command.
-pub fn check(server: &Server, client: &mut Client, found: Found, args: &[Arg<'_>]) -> Result<(), Denied> {
+pub fn check(
+    server: &Server,
+    client: &mut Client,
+    found: CommandMatch,
+    args: &[Arg<'_>],
+) -> Result<(), Denied> {
     client.take_rules(&server.acl);
     check_user(&client.user, found, args)
 }
 
 /// Why a user may not run a command.
-pub fn check_user(user: &User, found: Found, args: &[Arg<'_>]) -> Result<(), Denied> {
+pub fn check_user(user: &User, found: CommandMatch, args: &[Arg<'_>]) -> Result<(), Denied> {
     if user.is_unlimited() {
         return Ok(());
     }
@@ -119,7 +124,7 @@ const MOVERS: &[&str] = &["smove", "rpoplpush", "brpoplpush", "lmove", "blmove"]
 const OVERWRITES_AND_MAY_GET: &[&str] = &["set"];
 
 /// Whether a command reads and changes a key at a position.
-fn rights(found: Found, args: &[Arg<'_>], at: usize, access: Access) -> (bool, bool) {
+fn rights(found: CommandMatch, args: &[Arg<'_>], at: usize, access: Access) -> (bool, bool) {
     let name = found.row.name;
     match access {
         Access::Read if NO_VALUE.contains(&name) => (false, false),
@@ -143,7 +148,7 @@ fn rights(found: Found, args: &[Arg<'_>], at: usize, access: Access) -> (bool, b
 }
 
 /// The arguments of a command that are channels, and whether they are patterns.
-fn channels(found: Found, args: &[Arg<'_>]) -> (std::ops::Range<usize>, bool) {
+fn channels(found: CommandMatch, args: &[Arg<'_>]) -> (std::ops::Range<usize>, bool) {
     match found.row.name {
         "publish" | "spublish" if found.parent.is_none() => (1..2.min(args.len()), false),
         "subscribe" | "ssubscribe" => (1..args.len(), false),

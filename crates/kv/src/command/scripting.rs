@@ -1,6 +1,6 @@
 //! EVAL and SCRIPT.
 
-use super::table::{Access, Flags, Found, Group, Keys, Row, flags, table};
+use super::table::{Access, CommandMatch, Flags, Group, Keys, Row, flags, table};
 use super::{Arg, CommandError, Ctx, Done, args, stored_keys};
 use crate::client::Client;
 use crate::client::acl::Denied;
@@ -261,7 +261,7 @@ fn call(ctx: &mut Ctx<'_>, args: &[Arg<'_>], read_only: bool) -> Result<bool, Co
 }
 
 /// Whether a command is the call of a script or function that says of itself that it does not write.
-pub fn only_reads(server: &crate::server::Server, found: Found, args: &[Arg<'_>]) -> bool {
+pub fn only_reads(server: &crate::server::Server, found: CommandMatch, args: &[Arg<'_>]) -> bool {
     let name = || args::text(args[1]).into_owned();
     match found.row.name {
         "eval" => forbids_writes(args[1]).unwrap_or(false),

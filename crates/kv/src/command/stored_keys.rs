@@ -1,6 +1,6 @@
 //! The keys of a command, and the commands that cannot run with a storage tier.
 
-use super::table::{Flags, Found, table};
+use super::table::{CommandMatch, Flags, table};
 use super::{Arg, CommandError, args};
 use crate::client::Client;
 use crate::resp::parse::parse_i64;
@@ -10,12 +10,12 @@ use crate::storage::row::NAME_MAX;
 /// Commands that ask storage for keys they do not name.
 const WALKERS: [&str; 3] = ["scan", "keys", "randomkey"];
 
-pub fn is_walker(found: Found) -> bool {
+pub fn is_walker(found: CommandMatch) -> bool {
     found.parent.is_none() && WALKERS.contains(&found.row.name)
 }
 
 /// Adds the keys that a command names. `db` is the selected database, which `SELECT` changes for the next one.
-fn keys_of(found: Found, args: &[Arg<'_>], db: &mut u16, keys: &mut Vec<Key>) {
+fn keys_of(found: CommandMatch, args: &[Arg<'_>], db: &mut u16, keys: &mut Vec<Key>) {
     let mut add = |key: Key| {
         if !keys.contains(&key) {
             keys.push(key);
@@ -36,7 +36,7 @@ fn keys_of(found: Found, args: &[Arg<'_>], db: &mut u16, keys: &mut Vec<Key>) {
 }
 
 /// The keys of a command that is to run, or of all commands of a transaction.
-pub fn of_command(client: &Client, found: Found, args: &[Arg<'_>]) -> Vec<Key> {
+pub fn of_command(client: &Client, found: CommandMatch, args: &[Arg<'_>]) -> Vec<Key> {
     let (mut keys, mut db) = (Vec::new(), client.db);
     match &client.multi {
         Some(multi) if found.row.name == "exec" => {
@@ -53,7 +53,7 @@ pub fn of_command(client: &Client, found: Found, args: &[Arg<'_>]) -> Vec<Key> {
 }
 
 /// Why a command cannot run with the storage tier, if there is one. `is_nested`: in a transaction or a script.
-pub fn refusal(found: Found, args: &[Arg<'_>], is_nested: bool) -> Option<CommandError> {
+pub fn refusal(found: CommandMatch, args: &[Arg<'_>], is_nested: bool) -> Option<CommandError> {
     let name = found.row.name;
     let refused = |what: std::fmt::Arguments<'_>| Some(CommandError::err(what));
     if is_nested && is_walker(found) {

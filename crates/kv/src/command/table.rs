@@ -412,13 +412,13 @@ fn families() -> Vec<&'static [Row]> {
 
 /// A command as it was found: its row, the container's row if it is a subcommand, and its number in the statistics.
 #[derive(Clone, Copy)]
-pub struct Found {
+pub struct CommandMatch {
     pub row: &'static Row,
     pub parent: Option<&'static Row>,
     pub number: usize,
 }
 
-impl Found {
+impl CommandMatch {
     /// `get`, or `config|get`.
     pub fn full_name(&self) -> String {
         match self.parent {
@@ -429,9 +429,9 @@ impl Found {
 }
 
 pub struct Table {
-    by_name: HashMap<&'static [u8], Found, NameHash>,
+    by_name: HashMap<&'static [u8], CommandMatch, NameHash>,
     /// Every command and subcommand, by number.
-    pub all: Vec<Found>,
+    pub all: Vec<CommandMatch>,
 }
 
 /// Longest name of a command with its subcommand.
@@ -441,23 +441,23 @@ impl Table {
     fn new() -> Table {
         let mut table = Table { by_name: HashMap::default(), all: Vec::new() };
         for row in families().into_iter().flatten() {
-            let found = Found { row, parent: None, number: table.all.len() };
+            let found = CommandMatch { row, parent: None, number: table.all.len() };
             table.all.push(found);
             let earlier = table.by_name.insert(row.name.as_bytes(), found);
             assert!(earlier.is_none(), "command {} is in the table twice", row.name);
             for sub in row.subcommands {
-                table.all.push(Found { row: sub, parent: Some(row), number: table.all.len() });
+                table.all.push(CommandMatch { row: sub, parent: Some(row), number: table.all.len() });
             }
         }
         table
     }
 
     /// The commands without subcommands, in the order of the families.
-    pub fn commands(&self) -> impl Iterator<Item = &Found> {
+    pub fn commands(&self) -> impl Iterator<Item = &CommandMatch> {
         self.all.iter().filter(|found| found.parent.is_none())
     }
 
-    pub fn find(&self, name: &[u8]) -> Option<Found> {
+    pub fn find(&self, name: &[u8]) -> Option<CommandMatch> {
         if name.len() > NAME_BYTES_MAX {
             return None;
         }
@@ -470,7 +470,7 @@ impl Table {
     }
 
     /// The subcommand that `args` name, if the command has any; the container itself if they name none of it.
-    pub fn find_with_subcommand(&self, args: &[&[u8]]) -> Option<Found> {
+    pub fn find_with_subcommand(&self, args: &[&[u8]]) -> Option<CommandMatch> {
         let found = self.find(args.first()?)?;
         if found.row.subcommands.is_empty() {
             return Some(found);
@@ -478,7 +478,7 @@ impl Table {
         Some(args.get(1).and_then(|name| self.subcommand(found, name)).unwrap_or(found))
     }
 
-    pub fn subcommand(&self, parent: Found, name: &[u8]) -> Option<Found> {
+    pub fn subcommand(&self, parent: CommandMatch, name: &[u8]) -> Option<CommandMatch> {
         let at =
             parent.row.subcommands.iter().position(|sub| name.eq_ignore_ascii_case(sub.name.as_bytes()))?;
         Some(self.all[parent.number + 1 + at])

@@ -2,7 +2,7 @@
 //!
 //! EXEC runs what was queued as one command: nothing comes between, and what all of it changed is passed on once.
 
-use super::table::{Access, Flags, Found, Group, Keys, Row, flags, table};
+use super::table::{Access, CommandMatch, Flags, Group, Keys, Row, flags, table};
 use super::{Arg, CommandError, Ctx, Done};
 use crate::client::acl::Denied;
 use crate::client::{Multi, Watched};
@@ -97,7 +97,7 @@ fn exec(ctx: &mut Ctx<'_>, _: &[Arg<'_>]) -> Done {
 }
 
 /// Runs a command of a transaction, if its user may still run it.
-fn call(ctx: &mut Ctx<'_>, found: Found, args: &[Arg<'_>]) {
+fn call(ctx: &mut Ctx<'_>, found: CommandMatch, args: &[Arg<'_>]) {
     let Err(denied) = super::rights::check(ctx.server, ctx.client, found, args) else {
         return ctx.call(found, args);
     };

@@ -2,13 +2,13 @@
 
 use crate::client::Client;
 use crate::client::pause::Pause;
-use crate::command::table::{Flags, Found, table};
+use crate::command::table::{CommandMatch, Flags, table};
 use crate::command::{Arg, scripting};
 use crate::server::Core;
 
 /// Whether a command may change something, as its row in the table says.
-pub(super) fn may_write(client: &Client, found: Found) -> bool {
-    let changes = |found: Found| {
+pub(super) fn may_write(client: &Client, found: CommandMatch) -> bool {
+    let changes = |found: CommandMatch| {
         found.row.flags.contains(Flags::WRITE) || found.row.flags.contains(Flags::MAY_REPLICATE)
     };
     let of_transaction = || {
@@ -22,7 +22,7 @@ pub(super) fn may_write(client: &Client, found: Found) -> bool {
 }
 
 /// Whether a command has to wait.
-fn stops(pause: &Pause, client: &Client, found: Found, now_ms: i64) -> bool {
+fn stops(pause: &Pause, client: &Client, found: CommandMatch, now_ms: i64) -> bool {
     if pause.until_ms <= now_ms {
         return false;
     }
@@ -31,7 +31,7 @@ fn stops(pause: &Pause, client: &Client, found: Found, now_ms: i64) -> bool {
 
 impl Core {
     /// Lets a command wait if clients are paused. True if it waits.
-    pub fn pauses(&mut self, client: &mut Client, found: Found, args: &[Arg<'_>]) -> bool {
+    pub fn pauses(&mut self, client: &mut Client, found: CommandMatch, args: &[Arg<'_>]) -> bool {
         let now_ms = self.dbs.all[0].now_ms;
         if !stops(&self.server.pause, client, found, now_ms) {
             return false;

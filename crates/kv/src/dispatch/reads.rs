@@ -2,7 +2,7 @@
 
 use crate::attached::{Event, Wait};
 use crate::client::Client;
-use crate::command::table::Found;
+use crate::command::table::CommandMatch;
 use crate::command::{Arg, CommandError, stored_keys as keys};
 use crate::rdb::{Object, SliceSource};
 use crate::server::{Core, Server};
@@ -73,7 +73,7 @@ impl Core {
     }
 
     /// Makes the keys of a command known, or parks its client until they are.
-    pub fn prepare(&mut self, client: &mut Client, found: Found, args: &[Arg<'_>]) -> Prepared {
+    pub fn prepare(&mut self, client: &mut Client, found: CommandMatch, args: &[Arg<'_>]) -> Prepared {
         // A fetch for an update waits for others; a read of the key begins it at once.
         let is_deferred = self.is_write_back() && super::pauses::may_write(client, found);
         let urgency = if is_deferred { Urgency::Deferred } else { Urgency::Now };
@@ -146,7 +146,7 @@ impl Core {
     }
 
     /// The keys of a client that waited and is to be served. False if one of them is not in memory any more.
-    pub fn note_served(&mut self, client: &Client, found: Found, args: &[Arg<'_>]) -> bool {
+    pub fn note_served(&mut self, client: &Client, found: CommandMatch, args: &[Arg<'_>]) -> bool {
         let Some(tier) = &mut self.server.tier else { return true };
         let keys = keys::of_command(client, found, args);
         // Its keys were found before it waited, and memory forgets them only when a write fails.

@@ -5,7 +5,7 @@
 
 use crate::attached::{Event, Scan};
 use crate::client::{Client, ClientId};
-use crate::command::table::Found;
+use crate::command::table::CommandMatch;
 use crate::command::{Arg, CommandError, args, stored_keys};
 use crate::server::Core;
 use crate::storage::{Position, Scanned, StorageError};
@@ -35,7 +35,7 @@ impl Core {
     pub(super) fn prepare_walk(
         &mut self,
         client: &Client,
-        found: Found,
+        found: CommandMatch,
         args: &[Arg<'_>],
     ) -> Result<bool, CommandError> {
         debug_assert!(stored_keys::is_walker(found));

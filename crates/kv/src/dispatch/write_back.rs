@@ -6,7 +6,7 @@ use crate::attached::stored_form;
 use crate::attached::write_back::{Settling, Unissued, WriteBack};
 use crate::attached::{Event, Tier};
 use crate::client::Client;
-use crate::command::table::Found;
+use crate::command::table::CommandMatch;
 use crate::command::{Arg, scripting};
 use crate::planted;
 use crate::server::Core;
@@ -298,7 +298,7 @@ impl Core {
     }
 
     /// Lets a command that may write wait while too much is dirty. True if it waits.
-    pub(super) fn throttles(&mut self, client: &mut Client, found: Found, args: &[Arg<'_>]) -> bool {
+    pub(super) fn throttles(&mut self, client: &mut Client, found: CommandMatch, args: &[Arg<'_>]) -> bool {
         let Some(Tier { back: Some(_), .. }) = self.server.tier.as_deref() else { return false };
         if self.admission() != Admission::Wait
             || !may_write(client, found)
@@ -315,7 +315,7 @@ impl Core {
     }
 
     /// Delays the next command of a client whose command may have written, by what is dirty.
-    pub(super) fn slow(&mut self, client: &mut Client, found: Found) {
+    pub(super) fn slow(&mut self, client: &mut Client, found: CommandMatch) {
         let Admission::Slow { delay_us } = self.admission() else { return };
         // A transaction is gone from its client by now.
         if found.row.name != "exec" && !may_write(client, found) {

@@ -5,7 +5,7 @@
 //! * An entry's `expiry` and the list of expiry times point at each other.
 
 use super::changes::{Changes, Class};
-use super::dictionary::{Dictionary, Place};
+use super::dictionary::{Dictionary, EntryPosition};
 use super::entry::{Entry, Key};
 use super::expiry::{Expiries, Expiry, ROUND};
 use super::saving::Walk;
@@ -63,7 +63,7 @@ impl Keyspace {
     }
 
     /// Finds a key that has not expired.
-    fn find(&mut self, key: &[u8]) -> Option<Place> {
+    fn find(&mut self, key: &[u8]) -> Option<EntryPosition> {
         let place = self.dictionary.find(self.hash(key), key)?;
         let number = self.dictionary.at(place).expiry;
         if number != 0 && self.expiries.at_ms(number).is_some_and(|at_ms| at_ms <= self.now_ms) {
@@ -73,7 +73,7 @@ impl Keyspace {
         Some(place)
     }
 
-    fn expire(&mut self, place: Place) {
+    fn expire(&mut self, place: EntryPosition) {
         let at_ms = self.expiries.at_ms(self.dictionary.at(place).expiry);
         if let Some(entry) = self.take(place) {
             self.expired += 1;
@@ -101,7 +101,7 @@ impl Keyspace {
         }
     }
 
-    fn mark_used(&mut self, place: Place) -> &mut Entry {
+    fn mark_used(&mut self, place: EntryPosition) -> &mut Entry {
         let access = self.used(self.dictionary.at(place).access);
         let entry = self.dictionary.at_mut(place);
         entry.access = access;
@@ -198,7 +198,7 @@ impl Keyspace {
         self.take(place).map(|entry| entry.value)
     }
 
-    pub(super) fn take(&mut self, place: Place) -> Option<Box<Entry>> {
+    pub(super) fn take(&mut self, place: EntryPosition) -> Option<Box<Entry>> {
         self.preserve(place);
         if let Some(policy) = &mut self.policy {
             policy.deleted(Mark(self.dictionary.at(place).access));
@@ -208,7 +208,7 @@ impl Keyspace {
         self.dictionary.remove(place, |key| hash_with(seed, key))
     }
 
-    fn clear_expiry(&mut self, place: Place) -> bool {
+    fn clear_expiry(&mut self, place: EntryPosition) -> bool {
         let number = std::mem::take(&mut self.dictionary.at_mut(place).expiry);
         if number == 0 {
             return false;

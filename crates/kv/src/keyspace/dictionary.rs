@@ -45,7 +45,7 @@ struct Table {
 
 /// Where an entry lies. Valid until the dictionary is changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct EntryPosition {
     table: u8,
     slot: u32,
     bucket: usize,
@@ -201,48 +201,48 @@ impl Dictionary {
         if self.is_resizing() && index < self.moved { (1, self.tables[1].index(hash)) } else { (0, index) }
     }
 
-    pub fn find(&self, hash: u64, key: &[u8]) -> Option<Place> {
+    pub fn find(&self, hash: u64, key: &[u8]) -> Option<EntryPosition> {
         let (table, bucket) = self.locate(hash);
         let slot = self.tables[table].find(bucket, hash, key)?;
-        Some(Place { table: table as u8, slot, bucket })
+        Some(EntryPosition { table: table as u8, slot, bucket })
     }
 
     /// The entry at `place`.
     ///
     /// # Panics
     /// If the dictionary was changed since `place` was found.
-    pub fn at(&self, place: Place) -> &Entry {
+    pub fn at(&self, place: EntryPosition) -> &Entry {
         self.tables[usize::from(place.table)].entry(place.bucket, place.slot).expect("a place that was found")
     }
 
     /// As [`Dictionary::at`].
-    pub fn at_mut(&mut self, place: Place) -> &mut Entry {
+    pub fn at_mut(&mut self, place: EntryPosition) -> &mut Entry {
         self.tables[usize::from(place.table)]
             .entry_mut(place.bucket, place.slot)
             .expect("a place that was found")
     }
 
     /// Finds an entry by its hash and a condition: for the list of expiry times, which knows no keys.
-    pub fn find_by(&self, hash: u64, is_it: impl Fn(&Entry) -> bool) -> Option<Place> {
+    pub fn find_by(&self, hash: u64, is_it: impl Fn(&Entry) -> bool) -> Option<EntryPosition> {
         let (table, bucket) = self.locate(hash);
         let overflow = self.tables[table].overflow.get(&bucket).map_or(0, Vec::len);
         (0..(SLOTS + overflow) as u32)
             .find(|&slot| self.tables[table].entry(bucket, slot).is_some_and(&is_it))
-            .map(|slot| Place { table: table as u8, slot, bucket })
+            .map(|slot| EntryPosition { table: table as u8, slot, bucket })
     }
 
     /// Adds an entry whose key is not there. `hash_of` is needed to move other entries.
-    pub fn insert(&mut self, hash: u64, entry: Box<Entry>, hash_of: impl Fn(&[u8]) -> u64) -> Place {
+    pub fn insert(&mut self, hash: u64, entry: Box<Entry>, hash_of: impl Fn(&[u8]) -> u64) -> EntryPosition {
         self.step(&hash_of);
         if !self.is_resizing() && self.len() >= self.tables[0].buckets * GROW_AT {
             self.resize_to(self.tables[0].buckets * 2);
         }
         let (table, bucket) = self.locate(hash);
         let slot = self.tables[table].insert(bucket, hash, entry);
-        Place { table: table as u8, slot, bucket }
+        EntryPosition { table: table as u8, slot, bucket }
     }
 
-    pub fn remove(&mut self, place: Place, hash_of: impl Fn(&[u8]) -> u64) -> Option<Box<Entry>> {
+    pub fn remove(&mut self, place: EntryPosition, hash_of: impl Fn(&[u8]) -> u64) -> Option<Box<Entry>> {
         let taken = self.tables[usize::from(place.table)].remove(place.bucket, place.slot);
         self.step(&hash_of);
         let buckets = self.tables[0].buckets;

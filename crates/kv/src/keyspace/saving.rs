@@ -10,7 +10,7 @@
 //! them. The walk knows the number that the database had.
 
 use super::database::{Contents, Keyspace, hash_with};
-use super::dictionary::{Dictionary, Place};
+use super::dictionary::{Dictionary, EntryPosition};
 use super::entry::{Entry, Key};
 use super::expiry::Expiries;
 use super::sink::Sink;
@@ -111,14 +111,14 @@ impl Keyspace {
 
     /// Saves the entry at `place` if a save has yet to reach it. Called before each change.
     #[inline]
-    pub(super) fn preserve(&mut self, place: Place) {
+    pub(super) fn preserve(&mut self, place: EntryPosition) {
         if self.walk.is_some() {
             self.preserve_for_walk(place);
         }
     }
 
     #[cold]
-    fn preserve_for_walk(&mut self, place: Place) {
+    fn preserve_for_walk(&mut self, place: EntryPosition) {
         let Keyspace { walk: Some(walk), dictionary, expiries, seed, .. } = self else { return };
         let entry = dictionary.at(place);
         let at_ms = expiries.at_ms(entry.expiry);

@@ -17,8 +17,8 @@
 
 use crate::storage::row::{self, NAME_MAX, Position};
 use crate::storage::{
-    Durability, ExpiredDone, Found, Get, GetDone, Key, Outcome, ScanDone, Scanned, Storage, StorageError,
-    Stored, View, Write, WriteDone,
+    Durability, ExpiredDone, Get, GetDone, Key, Outcome, ScanDone, Scanned, ScannedKey, Storage,
+    StorageError, Stored, View, Write, WriteDone,
 };
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -298,14 +298,14 @@ fn scan(rows: &Tree, space: u32, from: Position, limit: usize) -> Result<Scanned
     let mut range = rows.range(row::start_of(space, from)..row::start_of(space + 1, Position::default()))?;
     while let Some((key, value)) = range.advance()? {
         let (_, position, name) = row::parse(key)?;
-        let is_new = scanned.keys.last().is_none_or(|last: &Found| last.position != position);
+        let is_new = scanned.keys.last().is_none_or(|last: &ScannedKey| last.position != position);
         if is_new && scanned.keys.len() >= limit {
             scanned.next = Some(position);
             break;
         }
         let (expires_ms, rdb) = row::decode(value)?;
         let type_byte = rdb.first().copied().unwrap_or_default();
-        scanned.keys.push(Found { position, name: name.into(), type_byte, expires_ms });
+        scanned.keys.push(ScannedKey { position, name: name.into(), type_byte, expires_ms });
     }
     Ok(scanned)
 }

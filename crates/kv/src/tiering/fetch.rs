@@ -48,7 +48,7 @@ impl Default for Limits {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+enum FetchState {
     Deferred,
     Queued,
     InFlight,
@@ -57,7 +57,7 @@ enum State {
 #[derive(Debug)]
 struct Fetch {
     id: FetchId,
-    state: State,
+    state: FetchState,
     waiters: Vec<Waiter>,
 }
 
@@ -94,8 +94,8 @@ impl Fetches {
             if !fetch.waiters.contains(&waiter) {
                 fetch.waiters.push(waiter);
             }
-            if fetch.state == State::Deferred && urgency == Urgency::Now {
-                fetch.state = State::Queued;
+            if fetch.state == FetchState::Deferred && urgency == Urgency::Now {
+                fetch.state = FetchState::Queued;
                 self.deferred.remove(&fetch.id);
                 self.queued.push_back((fetch.id, key.clone()));
             }
@@ -106,11 +106,11 @@ impl Fetches {
         let state = match urgency {
             Urgency::Now => {
                 self.queued.push_back((id, key.clone()));
-                State::Queued
+                FetchState::Queued
             }
             Urgency::Deferred => {
                 self.deferred.insert(id, (key.clone(), now_ms));
-                State::Deferred
+                FetchState::Deferred
             }
         };
         self.by_key.insert(key.clone(), Fetch { id, state, waiters: vec![waiter] });
@@ -123,7 +123,7 @@ impl Fetches {
         if is_due || self.deferred.len() >= self.limits.together {
             for (id, (key, _)) in std::mem::take(&mut self.deferred) {
                 if let Some(fetch) = self.by_key.get_mut(&key) {
-                    fetch.state = State::Queued;
+                    fetch.state = FetchState::Queued;
                 }
                 self.queued.push_back((id, key));
             }
@@ -133,7 +133,7 @@ impl Fetches {
             let Some((id, key)) = self.queued.pop_front() else { break };
             // Superseded ones are not read at all.
             match self.by_key.get_mut(&key).filter(|fetch| fetch.id == id) {
-                Some(fetch) => fetch.state = State::InFlight,
+                Some(fetch) => fetch.state = FetchState::InFlight,
                 None => continue,
             }
             self.in_flight += 1;
@@ -165,9 +165,9 @@ impl Fetches {
     pub fn supersede(&mut self, key: &Key) -> Vec<Waiter> {
         let Some(fetch) = self.by_key.remove(key) else { return Vec::new() };
         match fetch.state {
-            State::Deferred => _ = self.deferred.remove(&fetch.id),
-            State::Queued => {}
-            State::InFlight => self.superseded += 1,
+            FetchState::Deferred => _ = self.deferred.remove(&fetch.id),
+            FetchState::Queued => {}
+            FetchState::InFlight => self.superseded += 1,
         }
         fetch.waiters
     }

@@ -6,7 +6,7 @@
 //! was last compared, and has not changed since.
 
 use super::databases;
-use super::replica::{Place, Replica};
+use super::replica::{DbKey, Replica};
 use super::same::same;
 use crate::kv::client::{Connection, Reply};
 use crate::kv::import::{Ended, faulty, stopped};
@@ -50,7 +50,7 @@ pub fn prove(from: &mut Connection, to: &mut Connection, replica: &Replica) -> R
 /// `None`: it has to begin again.
 fn try_to_prove(from: &mut Connection, to: &mut Connection, replica: &Replica) -> Result<Option<u64>, Ended> {
     replica.take_changed();
-    let mut suspects: HashSet<Place> = HashSet::new();
+    let mut suspects: HashSet<DbKey> = HashSet::new();
     let mut compared = 0;
     for (db, all) in databases(from)? {
         let before = compared;
@@ -90,7 +90,7 @@ fn finish(
     from: &mut Connection,
     to: &mut Connection,
     replica: &Replica,
-    mut suspects: HashSet<Place>,
+    mut suspects: HashSet<DbKey>,
 ) -> Result<bool, Ended> {
     let pause_ms = PAUSE.as_millis().to_string();
     from.ask(&[b"CLIENT", b"PAUSE", pause_ms.as_bytes(), b"WRITE"]).map_err(|error| {
@@ -123,7 +123,7 @@ fn compare_paused(
     from: &mut Connection,
     to: &mut Connection,
     replica: &Replica,
-    suspects: &mut HashSet<Place>,
+    suspects: &mut HashSet<DbKey>,
 ) -> Result<bool, Ended> {
     replica.wait_for(source_offset(from)?)?;
     let changed = replica.take_changed();
@@ -151,7 +151,7 @@ fn source_offset(from: &mut Connection) -> Result<u64, Ended> {
 fn each_piece(
     connection: &mut Connection,
     db: u16,
-    mut visit: impl FnMut(&mut Connection, Vec<Place>) -> Result<(), Ended>,
+    mut visit: impl FnMut(&mut Connection, Vec<DbKey>) -> Result<(), Ended>,
 ) -> Result<(), Ended> {
     let mut cursor = b"0".to_vec();
     loop {
@@ -174,7 +174,7 @@ fn each_piece(
 /// Sends `commands` for each key, in its database, and returns the replies to them.
 fn ask_each(
     connection: &mut Connection,
-    keys: &[Place],
+    keys: &[DbKey],
     commands: &[&str],
 ) -> Result<Vec<Vec<Reply>>, Ended> {
     let mut db = None;
@@ -201,7 +201,7 @@ fn ask_each(
     Ok(replies)
 }
 
-fn read(connection: &mut Connection, keys: &[Place]) -> Result<Vec<Read>, Ended> {
+fn read(connection: &mut Connection, keys: &[DbKey]) -> Result<Vec<Read>, Ended> {
     let replies = ask_each(connection, keys, &["DUMP", "PEXPIRETIME"])?;
     let address = connection.address.to_string();
     let take = |mut replies: Vec<Reply>| {
@@ -238,8 +238,8 @@ fn differing(
     from: &mut Connection,
     to: &mut Connection,
     replica: &Replica,
-    mut keys: Vec<Place>,
-) -> Result<Vec<Place>, Ended> {
+    mut keys: Vec<DbKey>,
+) -> Result<Vec<DbKey>, Ended> {
     if keys.is_empty() {
         return Ok(keys);
     }
@@ -255,9 +255,9 @@ fn differing_of(
     from: &mut Connection,
     to: &mut Connection,
     replica: &Replica,
-    keys: HashSet<Place>,
-) -> Result<HashSet<Place>, Ended> {
-    let mut keys: Vec<Place> = keys.into_iter().collect();
+    keys: HashSet<DbKey>,
+) -> Result<HashSet<DbKey>, Ended> {
+    let mut keys: Vec<DbKey> = keys.into_iter().collect();
     keys.sort();
     let mut left = HashSet::new();
     for piece in keys.chunks(TOGETHER) {
@@ -267,7 +267,7 @@ fn differing_of(
 }
 
 /// Keys of the target that the source does not have.
-fn missing(from: &mut Connection, mut keys: Vec<Place>) -> Result<Vec<Place>, Ended> {
+fn missing(from: &mut Connection, mut keys: Vec<DbKey>) -> Result<Vec<DbKey>, Ended> {
     let replies = ask_each(from, &keys, &["EXISTS"])?;
     let mut replies = replies.iter();
     keys.retain(|_| replies.next().is_some_and(|reply| reply[..] != [Reply::Int(1)]));

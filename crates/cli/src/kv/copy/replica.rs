@@ -18,18 +18,18 @@ const CHANGED_MAX: usize = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A key of a database.
-pub type Place = (u16, Vec<u8>);
+pub type DbKey = (u16, Vec<u8>);
 
 /// What the source has changed since it was asked.
 #[derive(Default)]
 pub struct Changed {
-    pub keys: HashSet<Place>,
+    pub keys: HashSet<DbKey>,
     /// Whole databases changed, or too many keys.
     pub everything: bool,
 }
 
 #[derive(Default)]
-struct State {
+struct ReplicaState {
     /// The source's offset up to which the target has everything.
     applied: AtomicU64,
     commands: AtomicU64,
@@ -39,7 +39,7 @@ struct State {
 }
 
 pub struct Replica {
-    state: Arc<State>,
+    state: Arc<ReplicaState>,
     thread: Option<std::thread::JoinHandle<()>>,
     stream: std::net::TcpStream,
 }
@@ -77,7 +77,7 @@ pub fn synchronise(mut source: Connection) -> Result<(Connection, u64, u64), End
 impl Replica {
     pub fn follow(source: Connection, target: Connection, offset: u64) -> Result<Replica, Ended> {
         let stream = source.input.stream.get_ref().try_clone().map_err(|error| stopped(error.to_string()))?;
-        let state = Arc::new(State::default());
+        let state = Arc::new(ReplicaState::default());
         state.applied.store(offset, Ordering::Release);
         let (shared, mut follower) = (state.clone(), Follower { source, target, db: 0, base: 0 });
         follower.base = offset.wrapping_sub(follower.source.input.position);
@@ -147,7 +147,7 @@ struct Follower {
 }
 
 impl Follower {
-    fn run(&mut self, state: &State) -> Result<(), Ended> {
+    fn run(&mut self, state: &ReplicaState) -> Result<(), Ended> {
         loop {
             let mut bytes = Vec::new();
             let mut names = Vec::new();
@@ -197,7 +197,7 @@ impl Follower {
     }
 
     /// Notes the keys that a command changes, before it runs on the target.
-    fn note(&mut self, state: &State, args: &[&[u8]]) {
+    fn note(&mut self, state: &ReplicaState, args: &[&[u8]]) {
         let number = |arg: &[u8]| std::str::from_utf8(arg).ok().and_then(|text| text.parse::<u16>().ok());
         if args::is(args[0], "SELECT") && args.len() == 2 {
             self.db = number(args[1]).unwrap_or(self.db);

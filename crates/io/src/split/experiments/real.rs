@@ -24,7 +24,7 @@ pub enum Backend {
 }
 
 /// Devices with the same blocks, made for one run.
-pub struct Place {
+pub struct DevicePair {
     cache: Arc<dyn File>,
     backend: Arc<dyn File>,
     server: Option<Server>,
@@ -42,9 +42,9 @@ fn file(directory: &Path, bytes: u64) -> Result<Arc<dyn File>, String> {
     Ok(file)
 }
 
-impl Place {
+impl DevicePair {
     /// `blocks` blocks of `block` bytes of zeros on both devices. The directories are empty, and stay the caller's.
-    pub fn new(cache: &Path, backend: &Backend, block: u32, blocks: u64) -> Result<Place, String> {
+    pub fn new(cache: &Path, backend: &Backend, block: u32, blocks: u64) -> Result<DevicePair, String> {
         let bytes = blocks * u64::from(block);
         let near = file(cache, bytes)?;
         let (far, server) = match backend {
@@ -60,7 +60,7 @@ impl Place {
                 (far, Some(server))
             }
         };
-        let place = Place { cache: near, backend: far, server, block, blocks };
+        let place = DevicePair { cache: near, backend: far, server, block, blocks };
         place.fill()?;
         Ok(place)
     }

@@ -144,7 +144,7 @@ pub struct Knee {
 
 /// A device's period: requests a second, mean latency, mean requests in flight.
 #[derive(Clone, Copy)]
-struct Seen {
+struct Measured {
     rate: f64,
     latency: f64,
     occupancy: f64,
@@ -157,7 +157,7 @@ fn is_overfull(in_flight: f64, limit: f64) -> bool {
 
 impl Estimate {
     /// What the device did since the last call, once that is enough.
-    fn take(&mut self, more: Activity, elapsed: u64, enough: u64, long_enough: u64) -> Option<Seen> {
+    fn take(&mut self, more: Activity, elapsed: u64, enough: u64, long_enough: u64) -> Option<Measured> {
         self.sum.add(more);
         self.elapsed += elapsed;
         if self.elapsed == 0 || self.sum.finished < enough && self.elapsed < long_enough {
@@ -166,7 +166,7 @@ impl Estimate {
         let (sum, elapsed) = (std::mem::take(&mut self.sum), std::mem::take(&mut self.elapsed) as f64);
         let latency = sum.mean()?;
         let rate = sum.finished as f64 * 1e9 / elapsed;
-        Some(Seen { rate, latency, occupancy: sum.latency as f64 / elapsed })
+        Some(Measured { rate, latency, occupancy: sum.latency as f64 / elapsed })
     }
 
     /// The limit that is kept between trials.
@@ -189,8 +189,8 @@ impl Estimate {
     }
 
     /// A period without a trial.
-    fn learn(&mut self, seen: Seen, now: u64) {
-        let Seen { rate, latency, occupancy } = seen;
+    fn learn(&mut self, seen: Measured, now: u64) {
+        let Measured { rate, latency, occupancy } = seen;
         let effective = self.effective();
         let was_filled = occupancy >= effective - 1.0;
         let was_overfull = is_overfull(occupancy, effective);
@@ -256,8 +256,8 @@ impl Estimate {
     }
 
     /// A drain took effect.
-    fn learn_drained(&mut self, seen: Seen, limit: f64, now: u64) {
-        let Seen { rate, latency, .. } = seen;
+    fn learn_drained(&mut self, seen: Measured, limit: f64, now: u64) {
+        let Measured { rate, latency, .. } = seen;
         let old = self.floor;
         let is_deep = limit < 2.0 || rate < LOST * self.rate;
         self.depth = if is_deep { limit } else { (limit / 2.0).floor().max(1.0) };
@@ -284,7 +284,7 @@ impl Estimate {
     }
 
     /// A step took effect. `elsewhere`: requests a second that one more request in flight adds on another device.
-    fn learn_step(&mut self, seen: Seen, kept: f64, limit: f64, elsewhere: f64, now: u64) {
+    fn learn_step(&mut self, seen: Measured, kept: f64, limit: f64, elsewhere: f64, now: u64) {
         let gained = seen.rate - self.rate;
         // A step is worth what the requests in flight that it adds here, or frees here, would do elsewhere.
         let price = 0.5 * elsewhere * (limit - kept);
