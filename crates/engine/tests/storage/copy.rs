@@ -255,7 +255,7 @@ fn a_crash_in_the_middle_of_a_copy_leaves_the_original_and_no_half_copy() {
         let mut original = Instance::new(seed, 1);
         let copy = original.sim.disk("copy");
         let steps = original.sim.steps();
-        original.sim.crash_at(steps + 1 + original.sim.random.below(steps_of_one * 5 / 4));
+        original.sim.crash_at(steps + 1 + original.sim.random.below(steps_of_one * 3 / 2));
         let copied = original.copy(&copy, 20);
         if let Err(error) = &copied {
             assert!(original.sim.crashed(), "seed {seed}: {error}");

@@ -23,7 +23,7 @@ use terrace_io::sched::{Event, Step, Worker};
 use terrace_sim::SimStore;
 
 const NO_ENTRY: [Entry<'static>; 0] = [];
-const KEYS: u32 = 4000;
+const KEYS: u32 = 6000;
 
 fn begin(engine: &Arc<Engine>) -> Arc<Txn> {
     engine.begin(Isolation::RepeatableRead)
