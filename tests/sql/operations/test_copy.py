@@ -3,6 +3,7 @@
 import os
 import random
 import shutil
+import signal
 import tempfile
 import threading
 import time
@@ -148,7 +149,10 @@ def test_a_copy_beside_writers_and_ddl_is_consistent(original, second):
 
 def test_a_server_killed_during_a_copy_is_whole_and_the_copy_is_no_instance(original, second):
     with Transfers(original) as load:
-        connection = original.connect()
+        connection = original.connect(database="d")
+        # So much that the copy is not over before the kill comes.
+        run(connection, "CREATE TABLE d.more (id INT PRIMARY KEY, pad VARCHAR(3000)) ENGINE=Terrace SELECT seq AS id, REPEAT('m', 3000) AS pad FROM seq_1_to_30000")
+        pid = int(open(os.path.join(original.directory, "pid")).read())
 
         def copy():
             with pytest.raises(pymysql.err.OperationalError):
@@ -156,8 +160,11 @@ def test_a_server_killed_during_a_copy_is_whole_and_the_copy_is_no_instance(orig
 
         copying = threading.Thread(target=copy)
         copying.start()
-        wait_until(lambda: os.path.exists(os.path.join(volume_of(second), "pages")))
+        until = time.monotonic() + 300
+        while not os.path.exists(os.path.join(volume_of(second), "pages")):
+            assert time.monotonic() < until, "the copy does not begin"
         load.stop = True
+        os.kill(pid, signal.SIGKILL)
         original.kill9()
         copying.join()
     assert "copying" in os.listdir(volume_of(second)) and "superblock" not in os.listdir(volume_of(second))

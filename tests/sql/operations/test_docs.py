@@ -122,8 +122,10 @@ def test_counters_and_settings_that_documents_name_exist(plain, run):
              for name, _ in run(connection, query)}
     known |= {name.lower() for name, in run(connection, "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_NAME LIKE 'TERRACE\\_%'")}
     # The C interfaces' names.
-    for header in ("crates/sql/include/terrace.h", "crates/capi/include/terrace.h"):
+    for header in ("crates/sql/include/terrace.h", "crates/capi/include/terrace.h", "crates/files-capi/include/terrace_files.h"):
         known |= {name.lower() for name in re.findall(r"\bterrace_\w+", text_of(*header.split("/")), re.IGNORECASE)}
+    # The metrics of `terrace kv`.
+    known |= {f"terrace_kv_{name}" for name in re.findall(r'"([a-z_]+)"', text_of("crates", "kv", "src", "command", "metrics.rs"))}
     mentioned = set()
     for name in sorted(os.listdir(os.path.join(ROOT, "docs"))):
         if name.endswith(".md") and name != "testing.md":
