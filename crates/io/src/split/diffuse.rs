@@ -212,10 +212,7 @@ mod tests {
             state = next;
             got[chosen] += 1;
         }
-        assert!(
-            got.iter().zip([500, 300, 200]).all(|(got, wanted)| (got - wanted as i32).abs() <= 1),
-            "{got:?}"
-        );
+        assert!(got.iter().zip([500i32, 300, 200]).all(|(got, wanted)| (got - wanted).abs() <= 1), "{got:?}");
         for _ in 0..100 {
             let (chosen, next) = diffuse(state, &weights, 0b101).unwrap();
             state = next;
