@@ -3,29 +3,11 @@
 
 mod client;
 
-use client::faulty::{Fault, Faulty};
+use client::faulty::{Fault, Faulty, Healed};
 use client::{Client, Reply, Server, bulk, error, int, nil, ok, simple};
-use std::sync::Arc;
 use terrace_kv::storage::engine::EngineStorage;
 
 const FAILED: &str = "ERR storage: the volume does not answer";
-
-/// The server ends when its writes have ended.
-struct Healed(Arc<Faulty>);
-
-impl Drop for Healed {
-    fn drop(&mut self) {
-        self.0.heal();
-        self.0.release();
-    }
-}
-
-impl std::ops::Deref for Healed {
-    type Target = Faulty;
-    fn deref(&self) -> &Faulty {
-        &self.0
-    }
-}
 
 /// The fields are dropped in this order.
 struct Setup {

@@ -2,28 +2,11 @@
 
 mod client;
 
-use client::faulty::{Fault, Faulty};
+use client::faulty::{Fault, Faulty, Healed};
 use client::{Client, Reply, Server, bulk, int, nil, ok, simple};
 use std::sync::Arc;
 use terrace_io::real::disk::RealDisk;
 use terrace_kv::storage::engine::EngineStorage;
-
-/// The server ends when its writes have ended.
-struct Healed(Arc<Faulty>);
-
-impl Drop for Healed {
-    fn drop(&mut self) {
-        self.0.heal();
-        self.0.release();
-    }
-}
-
-impl std::ops::Deref for Healed {
-    type Target = Faulty;
-    fn deref(&self) -> &Faulty {
-        &self.0
-    }
-}
 
 /// The fields are dropped in this order.
 struct Setup {

@@ -48,18 +48,7 @@ pub struct Copy {
 }
 
 pub fn run(options: &Copy) -> ExitCode {
-    let result = copy(options);
-    output::end_progress();
-    match result {
-        Ok(summary) => {
-            output::text(&summary);
-            ExitCode::SUCCESS
-        }
-        Err(Ended(code, message)) => {
-            eprintln!("error: {message}");
-            ExitCode::from(code)
-        }
-    }
+    super::import::finish(copy(options))
 }
 
 /// A server of this process over an instance.

@@ -49,7 +49,7 @@ pub struct Import {
     to: Option<Address>,
 }
 
-/// Why an import ended, with its exit code.
+/// Why an import or a copy ended, with its exit code.
 pub struct Ended(pub u8, pub String);
 
 pub fn unusable(message: String) -> Ended {
@@ -65,7 +65,11 @@ pub fn faulty(message: String) -> Ended {
 }
 
 pub fn run(options: &Import) -> ExitCode {
-    let result = import(options);
+    finish(import(options))
+}
+
+/// Prints the summary of an import or a copy, or why it ended.
+pub fn finish(result: Result<String, Ended>) -> ExitCode {
     output::end_progress();
     match result {
         Ok(summary) => {

@@ -6,8 +6,8 @@
 //! stays the authority (invariant 2): a copy that fails or does not carry it is counted, and the other copy is read. So a route changes where
 //! a page is read, never which image. A page with one copy is not routed, nor is a run of pages that a scan reads.
 //!
-//! A read of a local device cannot be left behind. What a reader cannot do the watcher does ([`SplitWatcher`]): it finds reads that exceed
-//! their bound, so that later reads avoid the device, and it makes the probes of a suspect device, which no reader waits for.
+//! A reader cannot abandon a read of a local device. So a worker ([`SplitWatcher`]) finds reads that exceed their bound, so that later
+//! reads avoid the device, and probes suspect devices, which no reader waits for.
 //!
 //! Not here: which pages flash takes (`flash/admission`).
 
@@ -78,7 +78,7 @@ impl SplitRule {
     }
 }
 
-/// A read that is under way: when it began, and on which device. One place a lane; a second read of the lane is not watched.
+/// A read that is under way: when it began, and on which device. A lane has one such entry; a second read in the lane is not watched.
 #[derive(Default)]
 #[repr(align(64))]
 struct Watched {
@@ -191,7 +191,7 @@ impl ReadPath {
         Some((split, flash, slot))
     }
 
-    /// R2 and R3 where both have the page. None: neither had it, although the map says nothing against the slot; the usual path finds out why.
+    /// R2 and R3 for a page that both have. None: neither copy could be served; the usual path reads again and reports why.
     pub(super) fn split_image(
         &self,
         (split, flash, slot): (&PageSplit, &dyn FlashCache, Slot),
