@@ -227,3 +227,21 @@ fn threads_share_a_router_and_no_request_is_lost_or_counted_twice() {
     assert_eq!(status.devices.iter().map(|device| device.reads).sum::<u64>(), 200_000);
     assert!(status.devices.iter().all(|device| device.in_flight == 0), "{status:?}");
 }
+
+#[test]
+fn one_reader_that_loses_its_processor_now_and_then_stays_on_the_nearest_device() {
+    for seed in 1..=20 {
+        let (router, mut random) = (two(Policy::Knee), Random(seed));
+        let (mut now, mut served) = (1, [0u64; 2]);
+        while now < 60_000 * MILLI {
+            let route = router.route(0, &Request { on: 3, bytes: 16384 }, now);
+            let latency = [100_000, 300_000][route.device] + random.below(50_000);
+            let stall = if random.below(400) == 0 { 20 * MILLI } else { 0 };
+            now += latency + stall;
+            router.finished(0, route.device, 16384, latency + stall, Outcome::Done, now);
+            served[route.device] += 1;
+        }
+        let farther = served[1] as f64 / (served[0] + served[1]) as f64;
+        assert!(farther < 0.005, "seed {seed}: {farther} of the reads went to the farther device");
+    }
+}

@@ -131,6 +131,8 @@ struct Shared {
     in_flight: AtomicI64,
     hedge_after: AtomicU64,
     mean: AtomicU64,
+    /// The same, down at once and up slowly: what a probe probably takes.
+    usual: AtomicU64,
     stale: AtomicU64,
     overdue: AtomicU64,
     probes: AtomicU64,
@@ -386,14 +388,17 @@ impl Router {
             let mean = mean as u64;
             let kept = if mean > old { mean } else { (old * 7 + mean) / 8 };
             shared.mean.store(kept, Relaxed);
+            let usual = shared.usual.load(Relaxed);
+            let usual = if usual == 0 || mean < usual { mean } else { (usual * 7 + mean) / 8 };
+            shared.usual.store(usual, Relaxed);
             let Settings { hedge_factor, hedge_min, hedge_max, .. } = self.settings;
             shared.hedge_after.store(kept.saturating_mul(hedge_factor).clamp(hedge_min, hedge_max), Relaxed);
             measured[device] = sample.now;
             return;
         }
         let may = self.hits & 1 << device != 0 && !planted::IDLE_NOT_PROBED.on();
-        // A probe takes the place of a hit: at most half a percent of one reader's time.
-        let pause = (old * 200).clamp(100 * MILLI, REMEMBERED);
+        // A probe takes the place of a hit: at most half a percent of one reader's time. One late probe does not put off the next ones.
+        let pause = (shared.usual.load(Relaxed) * 200).clamp(100 * MILLI, REMEMBERED);
         let unknown = old == 0;
         if may && sample.in_flight[device] == 0 && (unknown || sample.now - measured[device] >= pause) {
             measured[device] = sample.now;

@@ -35,6 +35,10 @@ const MILLI: u64 = 1_000_000;
 /// How far past its knee a device is filled: so much variance of service times is covered.
 const GAIN: f64 = 1.25;
 const SLACK: f64 = 0.5;
+/// So few requests in flight make no queue.
+const ALONE: f64 = 1.0;
+/// Measurements in a row that raise the floor.
+const FLOOR_SAMPLES: u32 = 8;
 /// Requests that a device needs in a period before their mean latency counts; or the time that counts anyway.
 const ENOUGH: u64 = 24;
 const LONG_ENOUGH: u64 = 50 * MILLI;
@@ -70,6 +74,8 @@ const CLOSING_FIRST: u64 = 500 * MILLI;
 struct Estimate {
     /// Latency without a queue, in nanoseconds; 0: not measured.
     floor: f64,
+    /// How many measurements in a row exceeded the floor, and the least of them.
+    above: (u32, f64),
     /// The followed limit.
     limit: f64,
     tuned: Option<f64>,
@@ -208,13 +214,7 @@ impl Estimate {
             self.next_trial = self.next_trial.min(now);
         }
         self.suspected &= !was_overfull;
-        if self.floor == 0.0 {
-            self.floor = latency;
-        } else if latency < self.floor {
-            self.floor += 0.5 * (latency - self.floor);
-        } else if occupancy <= 0.6 * effective {
-            self.floor += 0.1 * (latency - self.floor);
-        }
+        self.learn_floor(latency, occupancy <= (0.6 * effective).max(ALONE));
         let target = self.followed(rate);
         if target > self.limit {
             self.set_limit(target);
@@ -234,6 +234,24 @@ impl Estimate {
         if !was_overfull {
             self.rate_at_limit +=
                 if self.rate_at_limit == 0.0 { rate } else { 0.3 * (rate - self.rate_at_limit) };
+        }
+    }
+
+    /// Latencies vary upward only: a reader that lost its processor for a while says nothing of the device. So the floor falls at once,
+    /// and rises only to the least of [`FLOOR_SAMPLES`] measurements without a queue that all exceed it.
+    fn learn_floor(&mut self, latency: f64, has_no_queue: bool) {
+        if self.floor == 0.0 {
+            self.floor = latency;
+        } else if latency <= self.floor {
+            self.floor += 0.5 * (latency - self.floor);
+            self.above = (0, f64::INFINITY);
+        } else if has_no_queue {
+            let (count, least) = self.above;
+            self.above = (count + 1, least.min(latency));
+            if self.above.0 == FLOOR_SAMPLES {
+                self.floor = self.above.1;
+                self.above = (0, f64::INFINITY);
+            }
         }
     }
 
@@ -327,6 +345,7 @@ impl Knee {
     pub fn new(start: &Start) -> Knee {
         let first = Estimate {
             limit: 4.0,
+            above: (0, f64::INFINITY),
             gap: GAP_MIN,
             closing_gap: GAP_MIN,
             next_closing: CLOSING_FIRST,
