@@ -1,4 +1,4 @@
-//! Planted bugs of the engine; see `terrace_log::planted`.
+//! Planted bugs of the engine; see `terrace_io::planted`.
 
 use crate::error::{Error, Result};
 use std::cell::RefCell;

@@ -13,12 +13,13 @@ pub mod disk;
 pub mod emulate;
 pub mod lock;
 pub mod machine;
+pub mod memory;
 #[cfg(feature = "object-store")]
 pub mod object;
 pub mod observe;
+pub mod planted;
 pub mod random;
 pub mod real;
-pub mod reserve;
 pub mod sched;
 pub mod split;
 pub mod stats;
@@ -26,9 +27,8 @@ pub mod store;
 pub mod traffic;
 pub mod wait;
 
-mod aligned;
 mod share;
-pub use aligned::AlignedBuf;
+pub use memory::AlignedBuf;
 
 use std::sync::Arc;
 

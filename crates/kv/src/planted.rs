@@ -1,4 +1,4 @@
-//! Planted bugs of the key-value server; see `terrace_log::planted`.
+//! Planted bugs of the key-value server; see `terrace_io::planted`.
 
 pub use terrace::planted::Switch;
 

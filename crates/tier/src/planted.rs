@@ -1,4 +1,4 @@
-//! Planted bugs of the tiers; see `terrace_log::planted`.
+//! Planted bugs of the tiers; see `terrace_io::planted`.
 
 pub use terrace_log::planted::Switch;
 

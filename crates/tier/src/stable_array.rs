@@ -3,7 +3,7 @@
 //! Items are created once and never removed, so a thread that reads one without a lock always finds it initialised.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use terrace_io::reserve::Reserved;
+use terrace_io::memory::reserve::Reserved;
 
 pub(crate) struct Growing<T> {
     place: Reserved,

@@ -6,7 +6,7 @@
 //!
 //! Not here: retries (see `adapter`) and signing (the crate's).
 
-use crate::aligned::AlignedBuf;
+use crate::AlignedBuf;
 use crate::cancel;
 use crate::object::wire;
 use async_trait::async_trait;

@@ -1,8 +1,8 @@
 //! An open file of a real disk: requests done one at a time, and what a batch needs of it.
 
 use super::batch::{Carrier, Piece};
+use crate::AlignedBuf;
 use crate::SECTOR;
-use crate::aligned::AlignedBuf;
 use crate::disk::{Class, DiskError, File, Op, Result};
 use crate::share::{Share, in_pieces, places};
 use crate::stats::DiskTally;

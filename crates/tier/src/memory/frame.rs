@@ -16,7 +16,7 @@ use crate::planted;
 use crate::stable_array::Growing;
 use crate::sync::{AtomicU32, AtomicU64, PageLatch, RawLatch as _};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
-use terrace_io::reserve::Reserved;
+use terrace_io::memory::reserve::Reserved;
 
 /// A frame's index in the arena.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]

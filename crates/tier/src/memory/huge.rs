@@ -9,7 +9,7 @@ use crate::memory::frame::FrameNo;
 use crate::page::PAGE_SIZE;
 use crate::stable_array::Growing;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use terrace_io::reserve::{HUGE, HUGE_MIN, Reserved};
+use terrace_io::memory::reserve::{HUGE, HUGE_MIN, Reserved};
 
 /// Frames in a part.
 const FRAMES: usize = HUGE / PAGE_SIZE;

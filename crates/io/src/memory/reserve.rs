@@ -246,7 +246,7 @@ mod tests {
         }
         const CHILD: &str = "TERRACE_TEST_HUGE";
         if std::env::var_os(CHILD).is_none() {
-            let name = "reserve::tests::a_part_has_a_huge_page_though_the_process_refuses_them";
+            let name = "memory::reserve::tests::a_part_has_a_huge_page_though_the_process_refuses_them";
             let mut child = std::process::Command::new(std::env::current_exe().unwrap());
             let child = child.args(["--exact", name, "--nocapture"]).env(CHILD, "1").output().unwrap();
             assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stderr));
