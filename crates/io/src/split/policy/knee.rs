@@ -35,7 +35,7 @@ const MILLI: u64 = 1_000_000;
 /// How far past its knee a device is filled: so much variance of service times is covered.
 const GAIN: f64 = 1.25;
 const SLACK: f64 = 0.5;
-/// So few requests in flight make no queue.
+/// With at most this many requests in flight there is no queue.
 const ALONE: f64 = 1.0;
 /// Measurements in a row that raise the floor.
 const FLOOR_SAMPLES: u32 = 8;
