@@ -67,6 +67,10 @@ const LIMIT_MAX: f64 = 1e6;
 const WORTH: f64 = 0.003;
 /// How long the throughput of all is measured in a trial.
 const CLOSED_FOR: u64 = 40 * MILLI;
+/// Trials in a row that close a device, and that open it again. Where a gain is lost in the noise, trials end one way or the other by
+/// chance: then it stays closed most of the time, for an open device that adds nothing still costs latency.
+const CLOSED_AFTER: u32 = 2;
+const OPENED_AFTER: u32 = 4;
 /// The first trial of this kind; earlier, limits are not found yet.
 const CLOSING_FIRST: u64 = 500 * MILLI;
 
@@ -96,8 +100,8 @@ struct Estimate {
     upward: bool,
     /// Requests go to the other devices: it added nothing.
     closed: bool,
-    /// The last trial said that it should be the other way round.
-    in_doubt: bool,
+    /// How many trials in a row said that it should be the other way round.
+    doubts: u32,
     next_closing: u64,
     closing_gap: u64,
     /// To how many requests the next drain goes, if that is less than half of the limit; 0: unknown.
@@ -261,9 +265,12 @@ impl Estimate {
             false => total >= (1.0 - WORTH) * usual,
             true => total > (1.0 + WORTH) * usual,
         };
-        let turns = should_turn && self.in_doubt && !planted::BACKEND_NEVER_CLOSED.on();
-        self.in_doubt = should_turn && !turns;
-        self.closed ^= turns;
+        self.doubts = if should_turn { self.doubts + 1 } else { 0 };
+        let needed = if self.closed { OPENED_AFTER } else { CLOSED_AFTER };
+        if self.doubts >= needed && !planted::BACKEND_NEVER_CLOSED.on() {
+            self.closed ^= true;
+            self.doubts = 0;
+        }
         self.closing_gap = if should_turn { GAP_MIN } else { (self.closing_gap * 2).min(GAP_MAX) };
         self.next_closing = now + self.closing_gap;
     }
