@@ -209,13 +209,14 @@ fn bitop(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
     }
     let sources: Vec<&[u8]> = sources.iter().map(Vec::as_slice).collect();
     let result = bits::combine(operation, &sources);
-    if !result.is_empty() {
-        db.insert(args[2], Str::raw(&result));
+    let length = result.len();
+    if length > 0 {
+        db.insert(args[2], Str::made(result));
         db.changed(args[2], Class::String, "set");
     } else if db.remove(args[2]).is_some() {
         db.changed(args[2], Class::Generic, "del");
     }
-    reply.int(result.len() as i64);
+    reply.int(length as i64);
     Ok(())
 }
 

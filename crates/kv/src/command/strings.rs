@@ -335,23 +335,24 @@ fn getdel(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
 fn getex(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
     let key = args[1];
     let now_ms = ctx.now_ms();
-    let ttl = match args[2..] {
-        [] => Ttl::Keep,
-        [word] if args::is(word, "PERSIST") => Ttl::Remove,
-        [word, number] => {
-            let (unit, relative) = ttl_option(word).ok_or(CommandError::Syntax)?;
-            Ttl::At(expiry_of("getex", number, unit, relative, now_ms)?)
-        }
+    let option = match args[2..] {
+        [] => None,
+        [word] if args::is(word, "PERSIST") => None,
+        [word, number] => Some((number, ttl_option(word).ok_or(CommandError::Syntax)?)),
         _ => return Err(CommandError::Syntax),
     };
     let (db, reply) = ctx.split();
-    match read(db, key)? {
-        Some(text) => text.with(|bytes| reply.bulk(bytes)),
-        None => {
-            reply.null();
-            return Ok(());
-        }
-    }
+    let Some(text) = read(db, key)? else {
+        reply.null();
+        return Ok(());
+    };
+    // A key that does not exist is answered before a wrong number is.
+    let ttl = match option {
+        Some((number, (unit, relative))) => Ttl::At(expiry_of("getex", number, unit, relative, now_ms)?),
+        None if args.len() > 2 => Ttl::Remove,
+        None => Ttl::Keep,
+    };
+    text.with(|bytes| reply.bulk(bytes));
     match ttl {
         Ttl::Keep => {}
         Ttl::Remove => {

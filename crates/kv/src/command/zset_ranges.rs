@@ -245,6 +245,8 @@ impl<'a> Request<'a> {
         }
         let is_swapped = direction == Direction::Descending && kind != Kind::Rank;
         let (min, max) = if is_swapped { (second, first) } else { (first, second) };
+        // A range of ranks takes no offset: `LIMIT 5 -1` is the whole range.
+        let offset = if kind == Kind::Rank { 0 } else { offset };
         Ok(Request { key, bounds: Bounds::parse(kind, min, max)?, direction, offset, limit, with_scores })
     }
 

@@ -44,6 +44,11 @@ impl Str {
         Str::own(Vec::from(bytes), 0)
     }
 
+    /// Keeps bytes that a command made. The string is `raw`, as if it had been changed in place.
+    pub fn made(bytes: Vec<u8>) -> Str {
+        Str::own(bytes, GROWN)
+    }
+
     /// Keeps an integer as one, if the bytes are its decimal form.
     pub fn encoded(bytes: &[u8]) -> Str {
         if bytes.len() <= 20
