@@ -10,10 +10,12 @@ The table has commands a second and CPU microseconds of the server a command: th
 `mixed` is 45 clients that read beside 5 that write.
 
 Environment: RUNS (rounds), SECONDS (of a cell, about), MODES, COMMANDS, BYTES (sizes of values), PIPELINES, CLIENTS, KEYS, LOADED (keys of `bytes`), IO_THREADS (a number
-or list: `terrace kv` with as many event loops at most, each a contestant), REDIS_IO_THREADS. A run of everything takes about ten minutes; RUNS=1 SECONDS=0.5 BYTES=64
+or list: `terrace kv` with as many event loops at most, each a contestant), REDIS_IO_THREADS, POLICIES (values of `tiering-write-policy`, each a contestant; without it the
+default), BASE (another binary, a contestant of the name `base`). A run of everything takes about ten minutes; RUNS=1 SECONDS=0.5 BYTES=64
 takes about one.
 """
 
+import itertools
 import json
 import os
 import shutil
@@ -37,6 +39,7 @@ COMMANDS = listed("COMMANDS", "get,set,incr,hset,lpush,zadd,mixed")
 SIZES = [int(size) for size in listed("BYTES", "64,1024")]
 PIPELINES = [int(depth) for depth in listed("PIPELINES", "1,16")]
 IO_THREADS = [int(count) for count in listed("IO_THREADS", "1")]
+POLICIES = [policy for policy in listed("POLICIES", "") if policy]
 REDIS_IO_THREADS = int(os.environ.get("REDIS_IO_THREADS", 1))
 # Commands whose values have no size.
 UNSIZED = ("incr", "zadd")
@@ -143,15 +146,18 @@ def contestants(mode, directory):
     if is_durable:
         line += ["--appendonly", "yes", "--appendfsync", mode]
     servers = [Server("redis", line, port, f"{data}/redis.log")]
-    for threads in IO_THREADS:
+    binaries = {"terrace": os.environ["TERRACE"], **({"base": os.environ["BASE"]} if "BASE" in os.environ else {})}
+    for binary, threads, policy in itertools.product(binaries, IO_THREADS, POLICIES if is_durable and POLICIES else [""]):
         port = free_port()
-        name = "terrace" if len(IO_THREADS) == 1 else f"terrace-{threads}"
+        name = "-".join([binary] + [str(threads)] * (len(IO_THREADS) > 1) + [policy] * (len(POLICIES) > 1 and is_durable))
         settings = f"{data}/{name}.conf"
         with open(settings, "w") as file:
             file.write(f"port {port}\nsave \"\"\nio-threads {threads}\n")
             if is_durable:
                 file.write(f"dir {data}/{name}\nappendonly yes\nappendfsync {mode}\n")
-        servers.append(Server(name, [os.environ["TERRACE"], "kv", settings], port, f"{data}/{name}.log"))
+            if policy:
+                file.write(f"tiering-write-policy {policy}\n")
+        servers.append(Server(name, [binaries[binary], "kv", settings], port, f"{data}/{name}.log"))
     return servers
 
 

@@ -15,6 +15,7 @@
 //!
 //! Here is the state. What runs on it is in `dispatch`: `reads` (1), `writes` (2 and 3), `evict`, `scan` (`SCAN`, `KEYS` and `RANDOMKEY` over storage and memory).
 
+pub mod touched;
 pub mod write_back;
 
 use crate::client::ClientId;
@@ -23,8 +24,10 @@ use crate::storage::{Key, Outcome, Position, Scanned, ScannedKey, Storage, Stora
 use crate::tiering::fetch::{FetchId, Fetches, Limits};
 use crate::tiering::filter::{Filter, PARTS, Says};
 use crate::tiering::queue::{Before, FlightId, GroupId, Queue};
+use crate::value::Value;
+use hashbrown::{HashMap, HashSet};
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// What storage has completed.
@@ -164,10 +167,16 @@ pub struct Overlay {
     pub keys: HashMap<Key, Option<Stored>>,
 }
 
+/// A key that memory has, and when it expires as storage keeps it.
+pub fn resident<'a>(dbs: &'a Databases, key: &Key) -> Option<(&'a Value, Option<u64>)> {
+    let (value, at_ms) = dbs.all.get(usize::from(key.db))?.resident(&key.name)?;
+    Some((value, at_ms.map(|at_ms| at_ms.max(0) as u64)))
+}
+
 /// What storage keeps of a key that memory has.
 pub fn stored_form(dbs: &Databases, key: &Key) -> Option<Stored> {
-    let entry = dbs.all.get(usize::from(key.db))?.resident(&key.name)?;
-    Some(Stored { expires_ms: entry.1.map(|at_ms| at_ms.max(0) as u64), rdb: entry.0.to_rdb() })
+    let (value, expires_ms) = resident(dbs, key)?;
+    Some(Stored { expires_ms, rdb: value.to_rdb() })
 }
 
 pub struct Tier {
@@ -196,8 +205,7 @@ pub struct Tier {
     /// Values that memory lost as their writes failed.
     pub(crate) losses: u64,
     /// The keys of the present group.
-    pub(crate) touched: Vec<Key>,
-    pub(crate) before: HashMap<Key, Before>,
+    pub(crate) touched: touched::Touched,
     pub(crate) changed: Vec<Key>,
     pub(crate) emptied: Vec<u16>,
     /// Clients that waited for a key and are served by the present group, with the length of their output before.
@@ -240,8 +248,7 @@ impl Tier {
             flights: HashMap::new(),
             stored,
             losses: 0,
-            touched: Vec::new(),
-            before: HashMap::new(),
+            touched: Default::default(),
             changed: Vec::new(),
             emptied: Vec::new(),
             served: Vec::new(),
@@ -311,6 +318,9 @@ impl Tier {
 
     /// Ends the wait of a parked client.
     pub(crate) fn end_wait(&mut self, client: ClientId) -> Option<Wait> {
+        if self.waits.is_empty() {
+            return None;
+        }
         let wait = self.waits.remove(&client)?;
         self.unpin(&wait.keys);
         Some(wait)
@@ -360,21 +370,29 @@ impl Tier {
         self.filter.says(key.db, Position::of(&key.name)) == Says::Absent
     }
 
+    /// Notes a key, as [`Tier::note`] does, if memory has it; returns whether it has.
+    pub(crate) fn note_resident(&mut self, dbs: &Databases, key: &Key) -> bool {
+        let Some((_, expires_ms)) = resident(dbs, key) else { return false };
+        if !self.touched.contains(key) {
+            self.touched.add(key.clone(), Before { existed: true, expires_ms });
+        }
+        true
+    }
+
     /// Notes what storage will have of a key before the present group changes it.
     pub(crate) fn note(&mut self, dbs: &Databases, key: &Key) {
-        if self.before.contains_key(key) {
+        if self.touched.contains(key) {
             return;
         }
         let entry = dbs.all.get(usize::from(key.db)).and_then(|db| db.resident(&key.name));
         let expires_ms = entry.and_then(|(_, at_ms)| at_ms).map(|at_ms| at_ms.max(0) as u64);
-        self.before.insert(key.clone(), Before { existed: entry.is_some(), expires_ms });
-        self.touched.push(key.clone());
+        self.touched.add(key.clone(), Before { existed: entry.is_some(), expires_ms });
     }
 
     /// Notes the keys of a command that a script runs. The script's own keys are noted before it; another one has to be in memory.
     pub fn note_nested(&mut self, dbs: &Databases, keys: &[Key]) -> Result<(), KeyNotInMemory> {
         for key in keys {
-            if !self.before.contains_key(key) && !self.knows(dbs, key) && !self.is_filtered(key) {
+            if !self.touched.contains(key) && !self.knows(dbs, key) && !self.is_filtered(key) {
                 return Err(KeyNotInMemory);
             }
             self.note(dbs, key);

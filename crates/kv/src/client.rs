@@ -7,7 +7,8 @@ pub mod tracking;
 use crate::keyspace::Key;
 use crate::resp::Reply;
 use crate::tiering::queue::GroupId;
-use std::collections::{HashMap, VecDeque};
+use hashbrown::HashMap;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 pub type ClientId = u64;
@@ -184,8 +185,13 @@ impl Client {
             last.bytes.append(&mut self.reply.buffer);
             return true;
         }
-        let bytes = self.reply.buffer.split_off(start);
-        let before = std::mem::take(&mut self.reply.buffer);
+        let (before, bytes) = match start {
+            0 => (Vec::new(), std::mem::take(&mut self.reply.buffer)),
+            _ => {
+                let bytes = self.reply.buffer.split_off(start);
+                (std::mem::take(&mut self.reply.buffer), bytes)
+            }
+        };
         self.held_bytes += before.len() + bytes.len();
         if !before.is_empty() {
             self.held.push_back(HeldOutput { group: None, bytes: before });
@@ -220,7 +226,10 @@ impl Client {
         while self.held.front().is_some_and(|held| held.group.is_none()) {
             let Some(held) = self.held.pop_front() else { return };
             self.held_bytes -= held.bytes.len();
-            self.reply.buffer.extend_from_slice(&held.bytes);
+            match self.reply.buffer.is_empty() {
+                true => self.reply.buffer = held.bytes,
+                false => self.reply.buffer.extend_from_slice(&held.bytes),
+            }
         }
     }
 

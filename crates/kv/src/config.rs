@@ -9,6 +9,7 @@ pub mod files;
 mod values;
 
 use crate::resp::parse::{parse_i64, split_words};
+use crate::storage::Durability;
 use crate::tiering::write_policy::{Bounds, Mode};
 use crate::value::glob;
 pub use values::{NOTICE_KEYEVENT, NOTICE_KEYSPACE, parse_bytes};
@@ -88,9 +89,9 @@ const PARAMETERS: &[Parameter] = &[
     free("save", Kind::SavePoints, ""),
     fixed("dbfilename", Kind::FileName, "dump.rdb"),
     free("stop-writes-on-bgsave-error", Kind::Bool, "yes"),
-    free("tiering-write-policy", Kind::OneOf(&["write-through", "write-back"]), "write-through"),
+    free("tiering-write-policy", Kind::OneOf(&["write-through", "write-back"]), "write-back"),
     free("tiering-dirty-max-bytes", Kind::Bytes, "67108864"),
-    free("tiering-dirty-max-ms", Kind::Int(1, 3_600_000), "500"),
+    free("tiering-dirty-max-ms", Kind::Int(1, 3_600_000), "1000"),
     free("proto-max-bulk-len", Kind::Bytes, "536870912"),
     free("client-query-buffer-limit", Kind::Bytes, "1073741824"),
     free("notify-keyspace-events", Kind::Notices, ""),
@@ -137,7 +138,6 @@ const PROMISES: &[(&str, &[&str], &str)] = &[
     ("object", &[""], NO_DIR),
     ("appendonly", &["no"], NO_DIR),
     ("appendfsync", &["everysec", "no"], NO_DIR),
-    ("tiering-write-policy", &["write-through"], NO_DIR),
 ];
 
 /// What is missing for a value of a setting to mean what it says.
@@ -203,6 +203,8 @@ pub struct Limits {
     /// Keys that are remembered for clients that cache; 0: any number.
     pub tracked_keys_max: usize,
     pub write_policy: Mode,
+    /// `appendfsync`: what a reply waits for. With `no`, as with `everysec`, an acknowledged change survives the end of the process, as in Redis.
+    pub durability: Durability,
     /// What may be dirty.
     pub dirty: Bounds,
     /// Event loops that run without load, and at most.
@@ -466,11 +468,16 @@ impl Config {
             eviction: Eviction::parse(self.text("maxmemory-policy"), self.size("maxmemory-samples")),
             tracked_keys_max: usize::try_from(self.number("tracking-table-max-keys")).unwrap_or(usize::MAX),
             write_policy: match self.text("tiering-write-policy") {
-                "write-back" => Mode::WriteBack,
-                _ => Mode::WriteThrough,
+                "write-through" => Mode::WriteThrough,
+                _ => Mode::WriteBack,
+            },
+            durability: match self.text("appendfsync") {
+                "always" => Durability::Durable,
+                _ => Durability::Written,
             },
             dirty: Bounds {
                 write_bytes: Bounds::default().write_bytes,
+                cut_bytes: Bounds::default().cut_bytes,
                 age_ms: self.size("tiering-dirty-max-ms") as u64,
                 dirty_bytes_max: self.size("tiering-dirty-max-bytes") as u64,
             },

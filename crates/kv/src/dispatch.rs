@@ -55,6 +55,9 @@ const UNSAVED: CommandError = CommandError::of(
     "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may modify the data set are disabled, because this instance is configured to report errors during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB error.",
 );
 
+/// Places for changes that are kept for the next command.
+const CHANGES_KEPT: usize = 256;
+
 enum Admitted {
     Runs(CommandMatch),
     Queued,
@@ -69,6 +72,7 @@ impl Core {
             return;
         }
         client.last_command_ms = self.dbs.all[0].now_ms;
+        self.look_at_pause();
         let skips = client.reply_mode == ReplyMode::SkipNext;
         self.server.is_out_of_memory = !self.make_room(Some(client));
         let start = client.reply.buffer.len();
@@ -217,7 +221,9 @@ impl Core {
         let mut pinned = Vec::new();
         if let Some(tier) = &mut self.server.tier {
             let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
-            pinned = find(&args).map_or(Vec::new(), |found| stored_keys::of_command(client, found, &args));
+            let found = find(&args);
+            pinned =
+                found.map_or(Vec::new(), |found| stored_keys::of_command(client, found, &args).into_vec());
             tier.pin(&pinned);
         }
         let Block { keys, deadline_ms, .. } = block;
@@ -256,7 +262,7 @@ impl Core {
         if self.dbs.all.iter().all(|db| db.changes.is_empty()) {
             return;
         }
-        while let Some((db, list)) = self.take_changes() {
+        while let Some((db, mut list)) = self.take_changes() {
             for change in &list {
                 self.note_changed(db, &change.key);
                 self.server.touch_watched(db, &change.key);
@@ -271,6 +277,13 @@ impl Core {
                     self.server.publish_notice(current, db, change);
                 }
                 self.serve_waiting(db, change);
+            }
+            list.clear();
+            if list.capacity() <= CHANGES_KEPT
+                && let Some(db) = self.dbs.get(db)
+                && db.changes.list.is_empty()
+            {
+                db.changes.list = list;
             }
         }
         let follows = self.server.follows_changes();
@@ -298,6 +311,9 @@ impl Core {
 
     /// Runs the commands of clients that wait for a key, in the order in which they came, as long as one finds something.
     fn serve_waiting(&mut self, db: u16, change: &Change) {
+        if self.server.waiting.is_empty() {
+            return;
+        }
         let place = (db, change.key.clone());
         let Some(queue) = self.server.waiting.get(&place) else { return };
         for id in queue.clone() {

@@ -47,6 +47,13 @@ impl Databases {
         }
     }
 
+    /// Whether expired keys are kept: while clients are paused.
+    pub fn keep_expired(&mut self, keeps: bool) {
+        for db in &mut self.all {
+            db.keeps_expired = keeps;
+        }
+    }
+
     /// Whether [`Keyspace::changed`] records, and does not only count.
     pub fn record_changes(&mut self, record: bool) {
         for db in &mut self.all {

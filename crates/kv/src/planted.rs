@@ -28,5 +28,7 @@ pub static ROWS_BEFORE_LOG: Switch = Switch::new();
 pub static LOG_RELEASED_EARLY: Switch = Switch::new();
 /// A turn's changes are a record a key.
 pub static RECORD_DIVIDED: Switch = Switch::new();
+/// The event loop believes that its own sync of the write-back log is made already.
+pub static SYNC_SKIPPED: Switch = Switch::new();
 /// A key that a command changes is not saved first, though a save has yet to reach it.
 pub static NOT_COPIED_ON_WRITE: Switch = Switch::new();

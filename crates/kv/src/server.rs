@@ -14,7 +14,8 @@ use crate::resp::Reply;
 use crate::slowlog::SlowLog;
 use crate::tiering::evict::{Policy, by_name};
 use crate::value::limits::CollectionLimits;
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use hashbrown::HashMap;
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use terrace_io::World;
 
 /// The version of Redis whose behaviour this is.
@@ -234,7 +235,9 @@ impl Server {
 
     /// Tells the clients that watch a key that it was changed.
     pub fn touch_watched(&mut self, db: u16, key: &Key) {
-        if let Some(ids) = self.watching.get(&(db, key.clone())) {
+        if !self.watching.is_empty()
+            && let Some(ids) = self.watching.get(&(db, key.clone()))
+        {
             self.changed_for.extend(ids);
         }
     }

@@ -26,6 +26,7 @@ pub mod row;
 use std::sync::Arc;
 use terrace_io::disk::Disk;
 
+pub use crate::value::name::Name;
 pub use row::Position;
 
 /// A key of a database.
@@ -33,7 +34,7 @@ pub use row::Position;
 pub struct Key {
     /// The number that `SELECT` takes.
     pub db: u16,
-    pub name: Box<[u8]>,
+    pub name: Name,
 }
 
 impl Key {

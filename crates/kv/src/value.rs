@@ -12,6 +12,7 @@ pub mod lcs;
 pub mod limits;
 pub mod list;
 pub mod listpack;
+pub mod name;
 pub mod ranked;
 pub mod set;
 pub mod stream;

@@ -2,7 +2,7 @@
 
 mod client;
 
-use client::{Client, Reply, Server, bulk, bulks, error, int, ok, simple};
+use client::{Client, Reply, Server, bulk, bulks, error, int, nil, ok, simple};
 
 fn invalidated(keys: &[&str]) -> Reply {
     Reply::Push(vec![bulk("invalidate"), bulks(keys)])
@@ -158,146 +158,24 @@ fn a_pause_holds_back_writes_until_it_ends_and_keeps_their_order() {
 }
 
 #[test]
-fn a_monitor_sees_commands_but_no_passwords() {
+fn keys_do_not_expire_while_clients_are_paused() {
     let server = Server::start();
-    let (mut monitor, mut other) = (server.connect(), server.connect());
-    assert_eq!(monitor.ask("MONITOR"), ok());
-    other.ask("SET a \"\r\n\x01");
-    other.ask("AUTH default secret");
-    other.ask_args(&[b"EVAL", b"return redis.call('get', KEYS[1])", b"1", b"a"]);
-    other.ask("CONFIG SET requirepass secret");
-    other.ask("PING");
-    let mut line = || match monitor.reply() {
-        Reply::Simple(text) => text[text.find(']').unwrap() + 2..].to_owned(),
-        other => panic!("{other:?}"),
+    let mut one = server.connect();
+    assert_eq!((one.ask("SET key 1"), one.ask("CLIENT PAUSE 1000000 WRITE")), (ok(), ok()));
+    let expired = |one: &mut Client| {
+        let Reply::Bulk(text) = one.ask("INFO stats") else { panic!("a text") };
+        let text = String::from_utf8(text).unwrap();
+        text.lines().find_map(|line| line.strip_prefix("expired_keys:")).unwrap().to_owned()
     };
-    assert_eq!(line(), r#""SET" "a" "\"\r\n\x01""#);
-    assert_eq!(line(), r#""AUTH" "(redacted)" "(redacted)""#);
-    assert!(line().starts_with(r#""EVAL""#));
-    assert_eq!(line(), r#""get" "a""#);
-    assert_eq!(line(), r#""PING""#);
-}
-
-fn as_user(server: &Server, name: &str, rules: &str) -> Client {
-    let mut admin = server.connect();
-    assert_eq!(admin.ask(&format!("ACL SETUSER {name} on >pw {rules}")), ok());
-    let mut client = server.connect();
-    assert_eq!(client.ask(&format!("AUTH {name} pw")), ok());
-    client
-}
-
-const NO_KEY: &str = "NOPERM this user has no permissions to access one of the keys used as arguments";
-
-#[test]
-fn a_user_runs_what_one_of_its_selectors_allows_whole() {
-    let server = Server::start();
-    let mut user = as_user(
-        &server,
-        "ann",
-        "~a:* %R~b:* &news* +@read +@write +publish -flushall (+@all -@dangerous ~c:*)",
-    );
-    assert_eq!(user.ask("SET a:1 x"), ok());
-    assert_eq!(user.ask("GET b:1"), Reply::Null);
-    assert_eq!(user.ask("SET b:1 x"), error(NO_KEY));
-    assert_eq!(user.ask("SET c:1 x"), ok());
-    assert_eq!(user.ask("MGET a:1 c:1"), error(NO_KEY));
-    assert_eq!(user.ask("COPY b:1 a:2"), int(0));
-    assert_eq!(user.ask("COPY a:2 b:1"), error(NO_KEY));
-    assert_eq!(
-        user.ask("FLUSHALL"),
-        error("NOPERM this user has no permissions to run the 'flushall' command")
-    );
-    assert_eq!(user.ask("PUBLISH news1 x"), int(0));
-    assert_eq!(
-        user.ask("PUBLISH other x"),
-        error("NOPERM this user has no permissions to access one of the channels used as arguments")
-    );
-    assert_eq!(user.ask("ACL WHOAMI"), bulk("ann"));
-    assert_eq!(
-        user.ask("CONFIG GET port"),
-        error("NOPERM this user has no permissions to run the 'config|get' command")
-    );
-}
-
-#[test]
-fn a_script_may_do_no_more_than_its_user() {
-    let server = Server::start();
-    let mut user = as_user(&server, "ann", "~a:* +eval +get +set");
-    let eval = |user: &mut Client, text: &str| user.ask_args(&[b"EVAL", text.as_bytes(), b"0"]);
-    assert_eq!(eval(&mut user, "return redis.call('set', 'a:1', 'x')"), ok());
-    for text in ["return redis.call('set', 'b:1', 'x')", "return redis.call('del', 'a:1')"] {
-        match eval(&mut user, text) {
-            Reply::Error(error) => assert!(error.contains("The user executing the script can't"), "{error}"),
-            other => panic!("{other:?}"),
-        }
+    {
+        let mut core = server.core.lock();
+        let now_ms = core.dbs.all[0].now_ms;
+        core.dbs.all[0].set_expiry(b"key", Some(now_ms));
     }
-}
-
-#[test]
-fn changed_rules_hold_for_connections_and_queued_commands() {
-    let server = Server::start();
-    let mut admin = server.connect();
-    let mut user = as_user(&server, "ann", "~* +@all");
-    assert_eq!(user.ask("MULTI"), ok());
-    assert_eq!(user.ask("SET a 1"), simple("QUEUED"));
-    assert_eq!(admin.ask("ACL SETUSER ann -set"), ok());
-    match user.ask("EXEC") {
-        Reply::Array(replies) => {
-            assert!(matches!(&replies[0], Reply::Error(text) if text.starts_with("NOPERM")))
-        }
-        other => panic!("{other:?}"),
-    }
-    assert_eq!(admin.ask("EXISTS a"), int(0));
-    assert_eq!(admin.ask("ACL DELUSER ann"), int(1));
-    assert!(user.is_closed());
-}
-
-#[test]
-fn requirepass_and_the_default_user_are_one() {
-    let server = Server::start();
-    let (mut admin, mut other) = (server.connect(), server.connect());
-    assert_eq!(admin.ask("CONFIG SET requirepass pw"), ok());
-    assert_eq!(other.ask("PING"), error("NOAUTH Authentication required."));
-    assert_eq!(
-        other.ask("AUTH wrong"),
-        error("WRONGPASS invalid username-password pair or user is disabled.")
-    );
-    assert_eq!(other.ask("AUTH pw"), ok());
-    assert_eq!(other.ask("PING"), simple("PONG"));
-    assert_eq!(other.ask("ACL SETUSER default nopass"), ok());
-    assert_eq!(server.connect().ask("PING"), simple("PONG"));
-}
-
-#[test]
-fn the_description_of_a_user_makes_the_same_user() {
-    let server = Server::start();
-    let mut admin = server.connect();
-    let rules = [
-        "~a* %R~b* %W~c* &ch +@all -@dangerous -config|set +select|0",
-        "on nopass allkeys allchannels +@hash +get -hset",
-        "+@read +@write -get (~x +set) (allkeys +@list)",
-        "+@all -@all +client -client|kill",
-    ];
-    for rules in rules {
-        admin.ask("ACL DELUSER one two");
-        assert_eq!(admin.ask(&format!("ACL SETUSER one {rules}")), ok(), "{rules}");
-        let line = |admin: &mut Client, name: &str| match admin.ask("ACL LIST") {
-            Reply::Array(lines) => lines
-                .iter()
-                .find_map(|line| match line {
-                    Reply::Bulk(text) => String::from_utf8_lossy(text)
-                        .strip_prefix(&format!("user {name} "))
-                        .map(str::to_owned),
-                    _ => None,
-                })
-                .unwrap(),
-            other => panic!("{other:?}"),
-        };
-        let described = line(&mut admin, "one");
-        assert_eq!(admin.ask(&format!("ACL SETUSER two {described}")), ok(), "{described}");
-        assert_eq!(line(&mut admin, "two"), described, "{rules}");
-        let core = server.core.lock();
-        let (one, two) = (core.server.acl.get(b"one").unwrap(), core.server.acl.get(b"two").unwrap());
-        assert_eq!((&one.root, &one.others), (&two.root, &two.others), "{described}");
-    }
+    // Not seen, and still there.
+    assert_eq!((one.ask("GET key"), one.ask("DBSIZE")), (nil(), int(1)));
+    assert_eq!(expired(&mut one), "0");
+    assert_eq!(one.ask("CLIENT UNPAUSE"), ok());
+    assert_eq!((one.ask("GET key"), one.ask("DBSIZE")), (nil(), int(0)));
+    assert_eq!(expired(&mut one), "1");
 }

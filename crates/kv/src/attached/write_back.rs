@@ -41,6 +41,41 @@ pub(crate) struct Settling {
     pub(crate) again_ms: Option<i64>,
 }
 
+/// Syncs of the log that replies wait for.
+#[derive(Default)]
+pub(crate) struct Syncs {
+    /// Replies wait for a sync that was not asked for yet.
+    pub(crate) is_wanted: bool,
+    /// Replies that wait for the next sync, for the one that is being made, and that the last one released.
+    pub(crate) waiting: usize,
+    pub(crate) syncing: usize,
+    pub(crate) released: usize,
+    /// When the one that is being made began.
+    pub(crate) began: Option<Nanos>,
+    /// When the last one ended, and how long it took.
+    pub(crate) ended: Nanos,
+    pub(crate) took: Nanos,
+}
+
+impl Syncs {
+    /// A sync begins.
+    pub(crate) fn begin(&mut self, now: Nanos) {
+        if self.began.is_none() {
+            self.began = Some(now);
+            self.is_wanted = false;
+            self.syncing += std::mem::take(&mut self.waiting);
+        }
+    }
+
+    /// It has ended.
+    pub(crate) fn end(&mut self, now: Nanos) {
+        if let Some(began) = self.began.take() {
+            (self.ended, self.took) = (now, now.saturating_sub(began));
+            self.released = std::mem::take(&mut self.syncing);
+        }
+    }
+}
+
 /// Counters of `INFO tiering`.
 #[derive(Default)]
 pub struct BackCounters {
@@ -62,6 +97,7 @@ pub struct WriteBack {
     /// Records up to here are durable in the log.
     pub(crate) synced: u64,
     pub(crate) sync_asked_ms: i64,
+    pub(crate) syncs: Syncs,
     pub(crate) unissued: Option<Unissued>,
     /// The write in flight, and the record up to which storage has everything when it has landed.
     pub(crate) flight: Option<(FlightId, u64)>,
@@ -84,6 +120,7 @@ impl WriteBack {
             failure: None,
             synced: last,
             sync_asked_ms: 0,
+            syncs: Syncs::default(),
             unissued: None,
             flight: None,
             settling: None,

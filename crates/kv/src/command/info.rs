@@ -102,6 +102,7 @@ fn info(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
         line!("mem_process:{}", server.meter.process);
         line!("mem_outside_of_allocator:{}", server.meter.elsewhere);
         line!("maxmemory_policy:{}", server.config.text("maxmemory-policy"));
+        line!("number_of_cached_scripts:{}", server.scripts.len());
         line!("mem_allocator:jemalloc");
     }
     if wanted("persistence") {

@@ -6,6 +6,10 @@ use crate::client::Client;
 use crate::resp::parse::parse_i64;
 use crate::storage::Key;
 use crate::storage::row::NAME_MAX;
+use smallvec::SmallVec;
+
+/// The keys of a command: most often one.
+pub type Keys = SmallVec<[Key; 1]>;
 
 /// Commands that ask storage for keys they do not name.
 const WALKERS: [&str; 3] = ["scan", "keys", "randomkey"];
@@ -15,7 +19,7 @@ pub fn is_walker(found: CommandMatch) -> bool {
 }
 
 /// Adds the keys that a command names. `db` is the selected database, which `SELECT` changes for the next one.
-fn keys_of(found: CommandMatch, args: &[Arg<'_>], db: &mut u16, keys: &mut Vec<Key>) {
+fn keys_of(found: CommandMatch, args: &[Arg<'_>], db: &mut u16, keys: &mut Keys) {
     let mut add = |key: Key| {
         if !keys.contains(&key) {
             keys.push(key);
@@ -36,8 +40,8 @@ fn keys_of(found: CommandMatch, args: &[Arg<'_>], db: &mut u16, keys: &mut Vec<K
 }
 
 /// The keys of a command that is to run, or of all commands of a transaction.
-pub fn of_command(client: &Client, found: CommandMatch, args: &[Arg<'_>]) -> Vec<Key> {
-    let (mut keys, mut db) = (Vec::new(), client.db);
+pub fn of_command(client: &Client, found: CommandMatch, args: &[Arg<'_>]) -> Keys {
+    let (mut keys, mut db) = (Keys::new(), client.db);
     match &client.multi {
         Some(multi) if found.row.name == "exec" => {
             for args in &multi.commands {

@@ -40,7 +40,7 @@ pub fn walked(ctx: &mut Ctx<'_>) -> Option<Walked> {
     for found in &scan.found {
         let kind = match resident(&found.name) {
             Some(kind) => kind,
-            None if tier.queue.holds(&Key { db: scan.db, name: found.name.clone() }) => None,
+            None if tier.queue.holds(&Key { db: scan.db, name: (&*found.name).into() }) => None,
             None => {
                 let lives = found.expires_ms.is_none_or(|at_ms| at_ms > now_ms.max(0) as u64);
                 lives.then(|| type_name(found.type_byte))
@@ -50,7 +50,7 @@ pub fn walked(ctx: &mut Ctx<'_>) -> Option<Walked> {
     }
     let stored: HashSet<&[u8]> = scan.found.iter().map(|found| &*found.name).collect();
     for key in scan.held.iter().filter(|key| is_in(&key.name) && !stored.contains(&*key.name)) {
-        keys.extend(resident(&key.name).flatten().map(|kind| (key.name.clone(), kind)));
+        keys.extend(resident(&key.name).flatten().map(|kind| (key.name.as_bytes().into(), kind)));
     }
     Some(Walked { keys, cursor: scan.next.map_or(0, |next| next.0) })
 }

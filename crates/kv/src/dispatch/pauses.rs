@@ -30,6 +30,15 @@ fn stops(pause: &Pause, client: &Client, found: CommandMatch, now_ms: i64) -> bo
 }
 
 impl Core {
+    /// Keeps expired keys while clients are paused.
+    pub fn look_at_pause(&mut self) {
+        let db = &self.dbs.all[0];
+        let is_paused = self.server.pause.until_ms > db.now_ms;
+        if is_paused != db.keeps_expired {
+            self.dbs.keep_expired(is_paused);
+        }
+    }
+
     /// Lets a command wait if clients are paused. True if it waits.
     pub fn pauses(&mut self, client: &mut Client, found: CommandMatch, args: &[Arg<'_>]) -> bool {
         let now_ms = self.dbs.all[0].now_ms;

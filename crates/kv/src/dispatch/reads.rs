@@ -92,10 +92,17 @@ impl Core {
             return Prepared::Ready;
         }
         let losses = tier.losses;
-        client.was_cold = tier.waits.contains_key(&id);
+        client.was_cold = !tier.waits.is_empty() && tier.waits.contains_key(&id);
         let mut wait = tier.end_wait(id).filter(|wait| wait.losses == losses || wait.error.is_some());
         if let Some(error) = wait.as_mut().and_then(|wait| wait.error.take()) {
             return Prepared::Refused(CommandError::Text(error_text(&error).into()));
+        }
+        // Most often there is one key, and memory has it: it is looked up once.
+        if let [key] = &keys[..]
+            && tier.note_resident(&self.dbs, key)
+        {
+            tier.counters.resident += 1;
+            return Prepared::Ready;
         }
         let is_absent =
             |wait: &Option<Wait>, key: &Key| wait.as_ref().is_some_and(|wait| wait.absent.contains(key));
@@ -128,7 +135,7 @@ impl Core {
             if cold.iter().any(|key| !tier.knows(&self.dbs, key) && !is_absent(&wait, key)) {
                 if let Some(mut wait) = wait {
                     tier.pin(&keys);
-                    wait.keys = keys;
+                    wait.keys = keys.into_vec();
                     tier.waits.insert(id, wait);
                 }
                 return self.park(client, args);
@@ -237,7 +244,10 @@ impl Core {
     /// Asks storage from time to time for keys that have expired without being read.
     pub fn ask_expired(&mut self, now_ms: u64) {
         let Some(tier) = &mut self.server.tier else { return };
-        if tier.is_asking_expired || now_ms.saturating_sub(tier.expired_asked_ms) < EXPIRY_MS {
+        if self.dbs.all[0].keeps_expired
+            || tier.is_asking_expired
+            || now_ms.saturating_sub(tier.expired_asked_ms) < EXPIRY_MS
+        {
             return;
         }
         (tier.is_asking_expired, tier.expired_asked_ms) = (true, now_ms);

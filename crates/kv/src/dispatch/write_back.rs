@@ -2,18 +2,18 @@
 
 use super::pauses::may_write;
 use super::writes::counted;
-use crate::attached::stored_form;
 use crate::attached::write_back::{Settling, Unissued, WriteBack};
 use crate::attached::{Event, Tier};
+use crate::attached::{resident, stored_form};
 use crate::client::Client;
 use crate::command::table::CommandMatch;
 use crate::command::{Arg, scripting};
 use crate::planted;
 use crate::server::Core;
-use crate::storage::journal::record::Record;
+use crate::storage::journal::record::Encoder;
 use crate::storage::{Durability, Get, GetDone, Key, Outcome, StorageError, Stored};
 use crate::tiering::queue::{Before, FlightId, GroupId};
-use crate::tiering::write_policy::{Admission, Bounds, Dirty, Mode, admit, is_due};
+use crate::tiering::write_policy::{self, Admission, Bounds, Dirty, Gathering, Mode, SyncWay, admit, is_due};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,6 +49,7 @@ impl Core {
                 bounds.dirty_bytes_max.min(limits.memory_bytes_max as u64 / MEMORY_SHARE);
         }
         bounds.write_bytes = bounds.write_bytes.min(bounds.dirty_bytes_max / 4);
+        bounds.cut_bytes = bounds.cut_bytes.min(bounds.write_bytes);
         bounds
     }
 
@@ -71,18 +72,60 @@ impl Core {
         let dbs = &self.dbs;
         let Some(Tier { back: Some(back), .. }) = self.server.tier.as_deref_mut() else { return };
         while let Some((number, emptied, keys)) = back.promises.seal() {
-            let rows = keys.iter().map(|key| (key.clone(), stored_form(dbs, key))).collect();
-            let record = Record { number, emptied: emptied.to_vec(), rows };
-            if back.journal.append(&record).is_err() {
+            let encode = |out: &mut Vec<u8>| {
+                let mut record = Encoder::begin(out, number, emptied, keys.len());
+                for key in keys {
+                    let value = resident(dbs, key);
+                    record.row(
+                        key,
+                        value.map(|(value, expires_ms)| {
+                            (expires_ms, |out: &mut Vec<u8>| value.append_logged(out))
+                        }),
+                    );
+                }
+                record.end();
+            };
+            if back.journal.append_with(number, encode).is_err() {
                 // The replies wait for storage.
                 continue;
             }
             match durability {
-                Durability::Durable => back.journal.sync_soon(),
+                Durability::Durable => back.syncs.is_wanted = true,
                 _ => kept.extend(back.promises.keep(number)),
             }
         }
         kept.into_iter().for_each(|group| self.release(group, None));
+        self.sync_log(durability);
+    }
+
+    /// Has the log synced if replies wait for that, now or a little later.
+    fn sync_log(&mut self, durability: Durability) {
+        let now = self.server.world.clock.now();
+        let Some(Tier { back: Some(back), .. }) = self.server.tier.as_deref_mut() else { return };
+        let WriteBack { syncs, journal, .. } = back;
+        if !syncs.is_wanted || syncs.began.is_some() {
+            return;
+        }
+        let gathering = Gathering {
+            waiting: syncs.waiting,
+            released: syncs.released,
+            sync_ns: syncs.took,
+            since_ns: now.saturating_sub(syncs.ended),
+        };
+        match write_policy::sync(&gathering) {
+            SyncWay::Later => {}
+            SyncWay::Behind => {
+                syncs.begin(now);
+                journal.sync_soon();
+            }
+            SyncWay::Here => {
+                syncs.begin(now);
+                match journal.sync_here() {
+                    Some(synced) => self.log_synced(synced, durability),
+                    None => journal.sync_soon(),
+                }
+            }
+        }
     }
 
     /// Begins a write of what is dirty, if it is time.
@@ -105,7 +148,7 @@ impl Core {
         if !is_due(back.mode, &bounds, &Dirty { bytes: queue.waiting_bytes(), age_ms, flush }) {
             return;
         }
-        let bytes_max = if has_failed { u64::MAX } else { bounds.write_bytes.max(1) };
+        let bytes_max = if has_failed { u64::MAX } else { bounds.cut_bytes.max(1) };
         let Some(mut cut) = queue.cut_logged(bytes_max, |key| stored_form(dbs, key)) else { return };
         let upto = back.promises.last();
         back.journal.mark();
@@ -147,7 +190,9 @@ impl Core {
 
     /// The log was synced, or cannot be.
     pub(super) fn log_synced(&mut self, synced: Result<u64, StorageError>, durability: Durability) {
+        let now = self.server.world.clock.now();
         let Some(Tier { back: Some(back), queue, .. }) = self.server.tier.as_deref_mut() else { return };
+        back.syncs.end(now);
         let mut kept = Vec::new();
         match synced {
             Ok(upto) => {
@@ -353,6 +398,9 @@ impl Core {
             let now_ms = self.dbs.all[0].now_ms.max(0) as u64;
             Duration::from_millis(due_ms.saturating_sub(now_ms))
         });
+        if tier.back.as_ref().is_some_and(|back| back.syncs.is_wanted && back.syncs.began.is_none()) {
+            return Some(Duration::ZERO);
+        }
         let first = tier.back.as_ref().and_then(|back| back.delays.first());
         let of_delay =
             first.map(|(due, _)| Duration::from_nanos(due.saturating_sub(self.server.world.clock.now())));

@@ -10,7 +10,11 @@ use crate::server::Core;
 use crate::storage::{Durability, Key, Outcome, Stored, Write};
 use crate::tiering::queue::{Changed, FlightId, GroupId, Since};
 use crate::value::Value;
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
+
+/// Places for changed keys that are kept for the next group.
+const CHANGED_KEPT: usize = 256;
 
 impl Core {
     /// Notes a change of the present group. An expired key was in storage until now, with its time.
@@ -26,7 +30,10 @@ impl Core {
         for (key, at_ms) in expired {
             let expires_ms = Some(at_ms.max(0) as u64);
             let before = crate::tiering::queue::Before { existed: true, expires_ms };
-            tier.before.entry(Key::new(db, &key)).or_insert(before);
+            let key = Key { db, name: key };
+            if !tier.touched.contains(&key) {
+                tier.touched.add(key, before);
+            }
         }
     }
 
@@ -43,15 +50,14 @@ impl Core {
     pub fn finish(&mut self, current: Option<&mut Client>, start: usize) {
         let is_write_back = self.is_write_back();
         let Some(tier) = &mut self.server.tier else { return };
-        let touched = std::mem::take(&mut tier.touched);
-        let before = std::mem::take(&mut tier.before);
+        let mut touched = std::mem::take(&mut tier.touched);
         let mut changed = std::mem::take(&mut tier.changed);
         let emptied = std::mem::take(&mut tier.emptied);
         let served = std::mem::take(&mut tier.served);
         let group = if changed.is_empty() && emptied.is_empty() {
             match &tier.back {
-                Some(back) if is_write_back => back.promises.gate(&touched),
-                _ => tier.queue.gate(&touched),
+                Some(back) if is_write_back => back.promises.gate(touched.keys()),
+                _ => tier.queue.gate(touched.keys()),
             }
         } else {
             changed.sort_unstable();
@@ -62,15 +68,13 @@ impl Core {
             for &db in &emptied {
                 tier.resume.extend(tier.fetches.supersede_database(db));
             }
-            let mut changes = Vec::with_capacity(changed.len());
-            for key in changed {
+            let mut changes: SmallVec<[Changed; 1]> = SmallVec::with_capacity(changed.len());
+            for key in changed.drain(..) {
                 let entry = self.dbs.all.get(usize::from(key.db)).and_then(|db| db.resident(&key.name));
                 let bytes = entry.map_or(0, |(value, _)| value.heap_bytes() + key.name.len()) as u64;
-                debug_assert!(
-                    before.contains_key(&key),
-                    "a command changed {key:?}, which the table does not name"
-                );
-                let before = before.get(&key).copied().unwrap_or_default();
+                let before = touched.get(&key);
+                debug_assert!(before.is_some(), "a command changed {key:?}, which the table does not name");
+                let before = before.unwrap_or_default();
                 changes.push(Changed { before, exists: entry.is_some(), bytes, key });
             }
             tier.counters.groups += 1;
@@ -78,19 +82,23 @@ impl Core {
             let ms = self.dbs.all[0].now_ms;
             match &mut tier.back {
                 Some(back) if is_write_back => {
-                    let keys: Vec<Key> = changes.iter().map(|change| change.key.clone()).collect();
                     changes.iter_mut().for_each(|change| change.bytes += KEY_BYTES);
                     let queue = &mut tier.queue;
-                    let group = back.promises.change(&keys, &emptied, || queue.number());
+                    let keys = changes.iter().map(|change| &change.key);
+                    let group = back.promises.change(keys, &emptied, || queue.number());
                     queue.add_logged(Since { record: back.promises.next(), ms }, changes, emptied);
                     (!planted::REPLY_BEFORE_LOGGED.on()).then_some(group)
                 }
                 _ => {
                     tier.dirty_since_ms.get_or_insert(ms);
-                    Some(tier.queue.add(touched, changes, emptied))
+                    Some(tier.queue.add(touched.keys().cloned().collect(), changes.into_vec(), emptied))
                 }
             }
         };
+        touched.clear();
+        changed.clear();
+        changed.shrink_to(CHANGED_KEPT);
+        (tier.touched, tier.changed) = (touched, changed);
         let Some(group) = group else { return };
         let mut holders = Vec::new();
         if let Some(client) = current
@@ -109,6 +117,9 @@ impl Core {
             && !holders.is_empty()
         {
             // With write-back, the commands of a turn have one group.
+            if is_write_back && let Some(back) = &mut tier.back {
+                back.syncs.waiting += holders.len();
+            }
             let all = tier.holders.entry(group).or_default();
             holders.into_iter().for_each(|id| {
                 if all.last() != Some(&id) {
@@ -118,12 +129,9 @@ impl Core {
         }
     }
 
-    /// What a reply waits for. With `no`, as with `everysec`, an acknowledged change survives the end of the process, as in Redis.
+    /// What a reply waits for.
     pub(super) fn durability(&self) -> Durability {
-        match self.server.config.text("appendfsync") {
-            "always" => Durability::Durable,
-            _ => Durability::Written,
-        }
+        self.server.config.limits.durability
     }
 
     /// Issues the writes that can be issued.

@@ -26,6 +26,8 @@ pub struct Keyspace {
     pub expired: u64,
     /// Whether reads leave no trace: `CLIENT NO-TOUCH`, `OBJECT`.
     pub is_touching: bool,
+    /// Clients are paused: expired keys are not seen, and not deleted either.
+    pub keeps_expired: bool,
     /// Whether storage has keys that are not here.
     pub has_storage: bool,
     /// What marks entries for eviction. `None`: the seconds of the last access.
@@ -48,6 +50,7 @@ impl Keyspace {
             misses: 0,
             expired: 0,
             is_touching: true,
+            keeps_expired: false,
             has_storage: false,
             policy: None,
             dictionary: Dictionary::new(),
@@ -67,7 +70,9 @@ impl Keyspace {
         let place = self.dictionary.find(self.hash(key), key)?;
         let number = self.dictionary.at(place).expiry;
         if number != 0 && self.expiries.at_ms(number).is_some_and(|at_ms| at_ms <= self.now_ms) {
-            self.expire(place);
+            if !self.keeps_expired {
+                self.expire(place);
+            }
             return None;
         }
         Some(place)
@@ -330,6 +335,9 @@ impl Keyspace {
 
     /// Deletes expired keys until few of those looked at had expired, or `rounds` are over; returns whether more are likely.
     pub fn sweep(&mut self, rounds: usize) -> bool {
+        if self.keeps_expired {
+            return false;
+        }
         for _ in 0..rounds {
             let mut expired = 0;
             for _ in 0..ROUND {

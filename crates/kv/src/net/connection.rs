@@ -24,6 +24,8 @@ pub struct Connection {
     /// The command of the client waits: its next ones are not executed.
     pub is_blocked: bool,
     pub waits_for_writable: bool,
+    /// An event said that its socket has something, and it was not read.
+    pub has_unread: bool,
     /// The last turn in which it was served.
     pub turn: u64,
     /// Not read from until its output is sent.
@@ -55,6 +57,7 @@ impl Connection {
             closes: false,
             is_blocked: false,
             waits_for_writable: false,
+            has_unread: false,
             turn: 0,
             is_throttled: false,
         }

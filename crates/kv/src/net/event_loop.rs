@@ -161,13 +161,15 @@ impl EventLoop {
         sockets.read();
         std::mem::swap(&mut self.ready, &mut sockets.ready);
         let accepts = sockets.accepts;
+        let is_woken = std::mem::take(&mut sockets.is_woken);
         let gone = std::mem::take(&mut sockets.gone);
         drop(sockets);
 
         let now_ms = self.world.clock.unix_ms();
         let ticks = self.chief.as_ref().is_some_and(|chief| chief.is_due(now_ms));
         let has_mail = self.mailbox.as_ref().is_some_and(|mailbox| !mailbox.is_empty());
-        let is_idle = self.ready.is_empty() && adopted.is_empty() && gone.is_empty() && !has_mail;
+        let is_idle =
+            self.ready.is_empty() && adopted.is_empty() && gone.is_empty() && !has_mail && !is_woken;
         let before = self.world.clock.now();
         if is_idle && !ticks && !accepts && !self.is_due_then && self.chief.is_some() {
             self.post.worked.fetch_add(before.saturating_sub(woken), Ordering::Relaxed);
@@ -200,10 +202,15 @@ impl EventLoop {
             chief.tick(&mut core, now_ms);
         }
         self.settle(&mut core);
+        let due_in = core.due_in();
         if self.chief.is_some() {
-            let due_in = core.due_in();
             self.is_due_then = due_in.is_some();
             self.wait = due_in.unwrap_or(Duration::MAX).min(Duration::from_millis(TICK_MS));
+            core.server.loops.first_looks_at(self.world.clock.now() + self.wait.as_nanos() as u64);
+        } else if let Some(due_in) = due_in {
+            // The first loop ends delays: it may be waiting for longer than that.
+            let now = self.world.clock.now();
+            core.server.loops.look_at(now + due_in.as_nanos() as u64, now);
         }
         let stops = core.server.is_stopping;
         {
@@ -255,7 +262,7 @@ impl EventLoop {
             } else if token != usize::MAX {
                 self.ready.push(token);
                 executing::execute(core, &self.sockets, token);
-                self.sockets.lock().again.push(token);
+                self.sockets.lock().read_later(token);
             }
         }
     }

@@ -50,6 +50,8 @@ pub struct Sockets {
     /// Connections with something to execute, in the order in which they became ready.
     pub ready: Vec<usize>,
     pub accepts: bool,
+    /// Another thread has woken the loop.
+    pub is_woken: bool,
     /// Clients whose connections were closed: the core is to forget them.
     pub gone: Vec<ClientId>,
     pub input_bytes: u64,
@@ -78,6 +80,7 @@ impl Sockets {
             again: Vec::new(),
             ready: Vec::new(),
             accepts: false,
+            is_woken: false,
             gone: Vec::new(),
             input_bytes: 0,
             output_bytes: 0,
@@ -124,7 +127,7 @@ impl Sockets {
         let events = std::mem::replace(&mut self.events, Events::with_capacity(0));
         for event in &events {
             match event.token().0 {
-                WAKER => {}
+                WAKER => self.is_woken = true,
                 token if token > usize::MAX / 2 => self.accepts = true,
                 token => {
                     if event.is_writable() && self.get(token).is_some_and(|it| it.waits_for_writable) {
@@ -146,7 +149,8 @@ impl Sockets {
             return;
         }
         if connection.is_blocked && connection.requests.has_next() {
-            // Commands wait already: what else the client sends stays in its socket, except that the end of it is seen.
+            // Commands wait already: what else the client sends stays in its socket.
+            connection.has_unread = true;
             return;
         }
         if connection.unsent_bytes() > UNSENT_BYTES_MAX {
@@ -154,6 +158,7 @@ impl Sockets {
             connection.is_throttled = true;
             return;
         }
+        connection.has_unread = false;
         let (flow, bytes) = connection.read();
         if connection.requests.pending_bytes() > self.query_buffer_bytes_max {
             connection.closes = true;
@@ -165,6 +170,13 @@ impl Sockets {
             Flow::Drained => {}
         }
         self.ready.push(token);
+    }
+
+    /// Reads a connection in the next turn whose event was passed over.
+    pub fn read_later(&mut self, token: usize) {
+        if self.get(token).is_some_and(|connection| connection.has_unread) {
+            self.again.push(token);
+        }
     }
 
     /// Accepts what waits at the listeners.

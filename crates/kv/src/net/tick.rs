@@ -53,6 +53,7 @@ impl Chief {
         core.look_at_signals();
         core.look_after_saves();
         core.end_waits();
+        core.look_at_pause();
         core.end_pause();
         for db in &mut core.dbs.all {
             db.sweep(SWEEP_ROUNDS);

@@ -17,6 +17,8 @@ const LENGTH_64: u8 = 0x81;
 pub const STRING_MAX: u64 = 512 << 20;
 /// Shorter strings are not compressed.
 const COMPRESS_MIN: usize = 21;
+/// The same, of strings that storage keeps.
+const STORED_COMPRESS_MIN: usize = 256;
 
 enum Length {
     Plain(u64),
@@ -108,14 +110,32 @@ pub fn write_length(out: &mut Vec<u8>, length: u64) {
     }
 }
 
+/// How strings are written: [`write_string`] or one of those below it.
+pub type WriteString = fn(&mut Vec<u8>, &[u8]);
+
+/// As Redis writes strings.
 pub fn write_string(out: &mut Vec<u8>, string: &[u8]) {
+    write_compressed_from(out, string, COMPRESS_MIN);
+}
+
+/// Compresses only where it pays.
+pub fn write_stored_string(out: &mut Vec<u8>, string: &[u8]) {
+    write_compressed_from(out, string, STORED_COMPRESS_MIN);
+}
+
+/// Never compresses.
+pub fn write_plain_string(out: &mut Vec<u8>, string: &[u8]) {
+    write_compressed_from(out, string, usize::MAX);
+}
+
+fn write_compressed_from(out: &mut Vec<u8>, string: &[u8], bytes_min: usize) {
     if string.len() <= 11
         && let Some(integer) = crate::value::integer::parse_integer(string)
         && write_small_integer(out, integer)
     {
         return;
     }
-    if string.len() >= COMPRESS_MIN
+    if string.len() >= bytes_min
         && let Some(compressed) = lzf::compress(string)
     {
         out.push(0xc0 | ENCODED_LZF as u8);

@@ -6,6 +6,7 @@ use crate::client::ClientId;
 use crate::keyspace::Databases;
 use parking_lot::Mutex;
 use std::sync::Arc;
+use terrace_io::clock::Nanos;
 
 /// Sockets whose clients can be answered while a script runs.
 pub trait ServesBusy: Send {
@@ -26,6 +27,8 @@ pub struct Loops {
     handles: Vec<Option<Handle>>,
     /// Clients of each that got output or are to be closed.
     touched: Vec<Vec<ClientId>>,
+    /// Until when the first one waits for its sockets at most.
+    first_looks: Nanos,
 }
 
 impl Loops {
@@ -43,6 +46,25 @@ impl Loops {
             *handle = None;
         }
         self.take_touched(index).into_iter().for_each(|id| self.touch(0, id));
+    }
+
+    /// The first loop waits until then, unless it is woken.
+    pub fn first_looks_at(&mut self, at: Nanos) {
+        self.first_looks = at;
+    }
+
+    /// Something is due at a time that the first loop does: wakes it if it would wait for longer. Returns whether it was woken.
+    pub fn look_at(&mut self, at: Nanos, now: Nanos) -> bool {
+        // Once that time has passed it is not known how long it waits.
+        if at >= self.first_looks && now < self.first_looks {
+            return false;
+        }
+        self.first_looks = at;
+        if let Some(Some(handle)) = self.handles.first() {
+            // A wake-up that fails delays what is due until the next look.
+            let _ = handle.waker.wake();
+        }
+        true
     }
 
     /// Tells an event loop that one of its clients is to be looked at.
@@ -78,5 +100,22 @@ impl Loops {
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Loops;
+
+    #[test]
+    fn the_first_loop_is_woken_for_what_is_due_before_it_looks() {
+        let mut loops = Loops::default();
+        loops.first_looks_at(100);
+        assert!(!loops.look_at(100, 50) && !loops.look_at(130, 50));
+        assert!(loops.look_at(80, 50));
+        // It looks at 80 now.
+        assert!(!loops.look_at(90, 60) && loops.look_at(70, 60));
+        // It has looked, found nothing and waits again.
+        assert!(loops.look_at(120, 110) && !loops.look_at(125, 110));
     }
 }

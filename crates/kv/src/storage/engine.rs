@@ -22,11 +22,12 @@ use crate::storage::{
 };
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use terrace::{Batch, Db, ErrorKind, Tree, TryGet, TryWrite};
 use terrace_io::disk::Disk;
 
+mod behind;
 mod load;
 mod view;
 
@@ -135,6 +136,8 @@ pub struct EngineStorage {
     meta_tree: Tree,
     meta: Arc<Mutex<Meta>>,
     log_disk: Option<Arc<dyn Disk>>,
+    /// Itself, for work in the background.
+    me: Weak<EngineStorage>,
     /// Ends the removal of emptied databases between two transactions.
     is_closing: Arc<AtomicBool>,
 }
@@ -158,17 +161,18 @@ impl EngineStorage {
     ) -> Result<Arc<EngineStorage>, StorageError> {
         let (rows, expiry, meta_tree) = (db.tree("kv")?, db.tree("kv.expiry")?, db.tree("kv.meta")?);
         let meta = Meta::read(&meta_tree)?;
-        let storage = EngineStorage {
+        let storage = Arc::new_cyclic(|me| EngineStorage {
             db,
             rows,
             expiry,
             meta_tree,
             meta: Arc::new(Mutex::new(meta)),
             log_disk,
+            me: me.clone(),
             is_closing: Arc::default(),
-        };
+        });
         storage.remove_gone();
-        Ok(Arc::new(storage))
+        Ok(storage)
     }
 
     /// The instance, for metrics.
@@ -354,6 +358,10 @@ impl Storage for EngineStorage {
     }
 
     fn write(&self, write: Write, durability: Durability, done: WriteDone) -> Option<Outcome> {
+        if write.log_position.is_some() {
+            self.write_behind(write, done);
+            return None;
+        }
         let mut batch = Batch::new();
         let before = self.meta.lock().clone();
         let mut after = before.clone();
@@ -362,11 +370,7 @@ impl Storage for EngineStorage {
         }
         *self.meta.lock() = after;
         let empties = !write.emptied.is_empty();
-        let tried = match write.log_position {
-            Some(_) => Ok(TryWrite::WouldWait(terrace::Wait::Writers)),
-            None => self.db.try_write(&batch),
-        };
-        let outcome = match tried {
+        let outcome = match self.db.try_write(&batch) {
             Ok(TryWrite::Done(ticket)) => commit(ticket, durability, done),
             Ok(TryWrite::WouldWait(_)) => {
                 // The completion of a write that is made in the background comes when it is durable, whatever was asked for.

@@ -22,6 +22,7 @@ pub mod read;
 pub mod record;
 pub mod replay;
 
+use crate::planted;
 use crate::storage::StorageError;
 use parking_lot::Mutex;
 use record::Record;
@@ -34,7 +35,8 @@ use terrace_io::{SECTOR, World};
 const CLASS: Class = Class::LogWrite;
 /// A segment takes no more records when it is this long.
 const SEGMENT_BYTES: u64 = 16 << 20;
-
+/// A buffer for the bytes of an append is kept for the next one if it is no longer than this.
+const BUFFER_BYTES_MAX: usize = 4 << 20;
 /// A segment that takes records is removed if it has this many bytes, all of them in storage.
 const REMOVED_BYTES_MIN: u64 = 1 << 20;
 
@@ -74,7 +76,39 @@ struct Wanted {
     is_new: bool,
     upto: u64,
     syncs: bool,
+    /// The worker is syncing.
+    is_syncing: bool,
     removes: Vec<String>,
+}
+
+/// What a sync has to make durable.
+struct Sync {
+    files: Vec<Arc<dyn File>>,
+    is_new: bool,
+    upto: u64,
+}
+
+impl Wanted {
+    fn take_sync(&mut self) -> Sync {
+        let last = self.files.last().cloned();
+        let files = std::mem::take(&mut self.files);
+        // Appends to the last one may go on during the sync.
+        self.files.extend(last);
+        Sync { files, is_new: std::mem::take(&mut self.is_new), upto: self.upto }
+    }
+}
+
+impl Sync {
+    /// Returns up to which record the log is durable.
+    fn run(self, disk: &dyn Disk) -> Result<u64, StorageError> {
+        for file in &self.files {
+            file.sync(CLASS)?;
+        }
+        if self.is_new {
+            disk.sync_dir()?;
+        }
+        Ok(self.upto)
+    }
 }
 
 struct Syncer {
@@ -90,6 +124,8 @@ pub type SyncDone = Box<dyn Fn(Result<u64, StorageError>) + Send>;
 pub struct Journal {
     disk: Arc<dyn Disk>,
     tail: Option<Tail>,
+    /// For the bytes of the next append.
+    buffer: Vec<u8>,
     segments: VecDeque<Segment>,
     last: u64,
     failure: Option<StorageError>,
@@ -128,6 +164,7 @@ impl Journal {
         Ok(Journal {
             disk,
             tail: None,
+            buffer: Vec::new(),
             segments: VecDeque::new(),
             last,
             failure: None,
@@ -170,21 +207,32 @@ impl Journal {
 
     /// Appends a record: it survives the end of the process.
     pub fn append(&mut self, record: &Record) -> Result<(), StorageError> {
+        self.append_with(record.number, |out| record.encode(out))
+    }
+
+    /// As [`Journal::append`], of a record that `encode` appends to a buffer.
+    pub fn append_with(
+        &mut self,
+        number: u64,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<(), StorageError> {
         if let Some(error) = &self.failure {
             return Err(error.clone());
         }
-        debug_assert!(record.number > self.last, "records are numbered in order");
-        self.hand(record).inspect_err(|error| self.failure = Some(error.clone()))
+        debug_assert!(number > self.last, "records are numbered in order");
+        self.hand(number, encode).inspect_err(|error| self.failure = Some(error.clone()))
     }
 
-    fn hand(&mut self, record: &Record) -> Result<(), StorageError> {
+    fn hand(&mut self, number: u64, encode: impl FnOnce(&mut Vec<u8>)) -> Result<(), StorageError> {
         let mut tail = match self.tail.take().filter(|tail| tail.end < SEGMENT_BYTES) {
             Some(tail) => tail,
-            None => self.begin_segment(record.number)?,
+            None => self.begin_segment(number)?,
         };
         let start = tail.end - tail.sector.len() as u64;
-        let mut bytes = std::mem::take(&mut tail.sector);
-        record.encode(&mut bytes);
+        let mut bytes = std::mem::take(&mut self.buffer);
+        bytes.clear();
+        bytes.extend_from_slice(&tail.sector);
+        encode(&mut bytes);
         let len = bytes.len();
         let appended = len as u64 - (tail.end - start);
         bytes.resize(len.next_multiple_of(SECTOR), 0);
@@ -193,7 +241,11 @@ impl Journal {
         self.disk.write_handed(CLASS, &mut writes).into_iter().collect::<Result<(), DiskError>>()?;
         drop(writes);
         tail.end = start + len as u64;
-        tail.sector = bytes[len / SECTOR * SECTOR..len].to_vec();
+        tail.sector.clear();
+        tail.sector.extend_from_slice(&bytes[len / SECTOR * SECTOR..len]);
+        if bytes.capacity() <= BUFFER_BYTES_MAX {
+            self.buffer = bytes;
+        }
         if let Some(segment) = self.segments.back_mut() {
             segment.bytes = tail.end;
         }
@@ -202,7 +254,7 @@ impl Journal {
             wanted.files.push(tail.file.clone());
         }
         drop(wanted);
-        self.last = record.number;
+        self.last = number;
         self.records += 1;
         self.appended_bytes += appended;
         self.tail = Some(tail);
@@ -222,16 +274,40 @@ impl Journal {
         if self.failure.is_some() {
             return;
         }
+        self.end_sector();
+        let mut wanted = self.wanted.lock();
+        (wanted.syncs, wanted.upto) = (true, self.last);
+        drop(wanted);
+        self.wake.notify();
+    }
+
+    /// Syncs on the caller's thread; returns up to which record the log is durable. `None`: the worker is syncing or about to.
+    pub fn sync_here(&mut self) -> Option<Result<u64, StorageError>> {
+        if let Some(error) = &self.failure {
+            return Some(Err(error.clone()));
+        }
+        let mut wanted = self.wanted.lock();
+        if wanted.syncs || wanted.is_syncing {
+            return None;
+        }
+        wanted.upto = self.last;
+        let sync = wanted.take_sync();
+        drop(wanted);
+        self.end_sector();
+        if planted::SYNC_SKIPPED.on() {
+            return Some(Ok(self.last));
+        }
+        Some(sync.run(&*self.disk))
+    }
+
+    /// What is durable is not written again: the next record begins a sector.
+    fn end_sector(&mut self) {
         if let Some(tail) = &mut self.tail {
             let end = tail.end.next_multiple_of(SECTOR as u64);
             self.appended_bytes += end - tail.end;
             tail.end = end;
             tail.sector.clear();
         }
-        let mut wanted = self.wanted.lock();
-        (wanted.syncs, wanted.upto) = (true, self.last);
-        drop(wanted);
-        self.wake.notify();
     }
 
     /// Storage has everything up to a record.
@@ -272,30 +348,18 @@ impl Worker for Syncer {
     fn step(&mut self) -> Step {
         let mut wanted = self.wanted.lock();
         let removes = std::mem::take(&mut wanted.removes);
-        let sync = std::mem::take(&mut wanted.syncs).then(|| {
-            let last = wanted.files.last().cloned();
-            let files = std::mem::take(&mut wanted.files);
-            // Appends to the last one may go on during the sync.
-            wanted.files.extend(last);
-            (files, std::mem::take(&mut wanted.is_new), wanted.upto)
-        });
+        let sync = std::mem::take(&mut wanted.syncs).then(|| wanted.take_sync());
+        wanted.is_syncing = sync.is_some();
         drop(wanted);
         for name in &removes {
             // What stays is removed by a start.
             let _ = self.disk.remove(name);
         }
         let is_idle = sync.is_none() && removes.is_empty();
-        if let Some((files, is_new, upto)) = sync {
-            let synced = || -> Result<u64, StorageError> {
-                for file in &files {
-                    file.sync(CLASS)?;
-                }
-                if is_new {
-                    self.disk.sync_dir()?;
-                }
-                Ok(upto)
-            };
-            (self.done)(synced());
+        if let Some(sync) = sync {
+            let synced = sync.run(&*self.disk);
+            self.wanted.lock().is_syncing = false;
+            (self.done)(synced);
         }
         if is_idle { Step::Idle } else { Step::Worked }
     }

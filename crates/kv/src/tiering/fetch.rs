@@ -163,6 +163,9 @@ impl Fetches {
 
     /// A key is written: its fetch counts no more, and its waiters go on.
     pub fn supersede(&mut self, key: &Key) -> Vec<Waiter> {
+        if self.by_key.is_empty() {
+            return Vec::new();
+        }
         let Some(fetch) = self.by_key.remove(key) else { return Vec::new() };
         match fetch.state {
             FetchState::Deferred => _ = self.deferred.remove(&fetch.id),

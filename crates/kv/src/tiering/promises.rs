@@ -11,6 +11,9 @@ use crate::tiering::queue::GroupId;
 use hashbrown::HashMap;
 use std::collections::VecDeque;
 
+/// A table of keys that is no larger than this is kept for the next records.
+const KEYS_KEPT: usize = 4096;
+
 /// A record whose replies wait.
 #[derive(Debug, Default)]
 struct Record {
@@ -48,7 +51,12 @@ impl Promises {
     }
 
     /// Adds what a command changed to the open record, and returns what its reply waits for. `group` gives out numbers.
-    pub fn change(&mut self, keys: &[Key], emptied: &[u16], group: impl FnOnce() -> GroupId) -> GroupId {
+    pub fn change<'a>(
+        &mut self,
+        keys: impl IntoIterator<Item = &'a Key>,
+        emptied: &[u16],
+        group: impl FnOnce() -> GroupId,
+    ) -> GroupId {
         let open = self.open.get_or_insert_with(|| Record { group: group(), ..Record::default() });
         for key in keys {
             if self.keys.insert(key.clone(), open.group) != Some(open.group) {
@@ -64,12 +72,12 @@ impl Promises {
     }
 
     /// What a reader of these keys waits for, if anything.
-    pub fn gate(&self, keys: &[Key]) -> Option<GroupId> {
+    pub fn gate<'a>(&self, keys: impl IntoIterator<Item = &'a Key>) -> Option<GroupId> {
         if planted::READ_BEFORE_WRITTEN.on() || self.is_kept() {
             return None;
         }
         let of_key = |key: &Key| self.keys.get(key).max(self.emptied.get(&key.db)).copied();
-        keys.iter().filter_map(of_key).max()
+        keys.into_iter().filter_map(of_key).max()
     }
 
     /// Ends the open record: its number, the databases that were emptied, and the keys that were changed, before or after. `None` if nothing was changed.
@@ -88,6 +96,16 @@ impl Promises {
     /// Records up to a number are promised: the groups whose replies may go.
     pub fn keep(&mut self, upto: u64) -> Vec<GroupId> {
         let mut kept = Vec::new();
+        if self.open.is_none() && self.sealed.back().is_some_and(|record| record.number <= upto) {
+            // Most often: nothing is left that a reader could wait for.
+            kept.extend(self.sealed.drain(..).map(|record| record.group));
+            self.emptied.clear();
+            match self.keys.capacity() > KEYS_KEPT {
+                true => self.keys = HashMap::new(),
+                false => self.keys.clear(),
+            }
+            return kept;
+        }
         while self.sealed.front().is_some_and(|record| record.number <= upto)
             && let Some(record) = self.sealed.pop_front()
         {

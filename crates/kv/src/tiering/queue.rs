@@ -90,8 +90,27 @@ impl Waiting {
 #[derive(Debug)]
 struct Flight {
     groups: Vec<Group>,
+    /// Without the values if its changes are in the log: those are in memory until it has landed.
     write: Write,
     bytes: u64,
+}
+
+impl Flight {
+    /// The write with its values, which the flight keeps no more.
+    fn give_values(&mut self) -> Write {
+        let give = |row: &mut Row| {
+            let value = row.value.as_mut();
+            let value =
+                value.map(|it| Stored { expires_ms: it.expires_ms, rdb: std::mem::take(&mut it.rdb) });
+            Row { key: row.key.clone(), value, ..*row }
+        };
+        let Write { emptied, rows, log_position } = &mut self.write;
+        Write {
+            emptied: emptied.clone(),
+            rows: rows.iter_mut().map(give).collect(),
+            log_position: *log_position,
+        }
+    }
 }
 
 /// What became of a flight.
@@ -185,10 +204,20 @@ impl Queue {
         self.next_group - 1
     }
 
-    /// A change waits. Returns whether none of its key waited before.
-    fn wait(&mut self, changed: Changed, emptied: &[u16], since: logged::Since) -> bool {
+    /// A change waits. Returns its key if none of it waited before.
+    fn wait(&mut self, changed: Changed, emptied: &[u16], since: logged::Since) -> Option<Key> {
         let Changed { key, mut before, exists, bytes } = changed;
-        // Unless a change of it waits already, which has kept what storage had: the newest of a flush that waits, the key's flight, a flush in flight.
+        if let Some(waiting) = self.waiting.get_mut(&key) {
+            // It has kept what storage had.
+            self.waiting_bytes = self.waiting_bytes + bytes - waiting.bytes;
+            let old = *waiting;
+            (waiting.exists, waiting.bytes) = (exists, bytes);
+            if exists != old.exists {
+                *self.waiting_counts.entry(key.db).or_default() += waiting.change() - old.change();
+            }
+            return None;
+        }
+        // What storage has: the newest of a flush that waits, the key's flight, a flush in flight.
         if self.waits_to_be_emptied(key.db) || emptied.contains(&key.db) {
             before = Before::default();
         } else if let Some(stored) = self.stored_by_flight(&key) {
@@ -196,16 +225,8 @@ impl Queue {
         } else if self.emptying.contains(&key.db) {
             before = Before::default();
         }
-        match self.take_waiting(&key) {
-            Some(waiting) => {
-                self.put_waiting(key, Waiting { exists, bytes, ..waiting });
-                false
-            }
-            None => {
-                self.put_waiting(key, Waiting { before, exists, bytes, since });
-                true
-            }
-        }
+        self.put_waiting(key.clone(), Waiting { before, exists, bytes, since });
+        Some(key)
     }
 
     fn put_waiting(&mut self, key: Key, waiting: Waiting) {
@@ -223,11 +244,13 @@ impl Queue {
 
     /// The row of a key in flight.
     fn row_in_flight(&self, key: &Key) -> Option<&Row> {
-        self.in_flight.get(key)?;
-        self.flights.values().chain(&self.again).find_map(|flight| {
-            let row = flight.write.rows.binary_search_by(|row| row.key.cmp(key)).ok()?;
-            flight.write.rows.get(row)
-        })
+        let id = self.in_flight.get(key)?;
+        let row = |flight: &'_ Flight| flight.write.rows.binary_search_by(|row| row.key.cmp(key)).ok();
+        match self.flights.get(id) {
+            Some(flight) => flight.write.rows.get(row(flight)?),
+            // A part that is to be issued again has no number.
+            None => self.again.iter().find_map(|flight| flight.write.rows.get(row(flight)?)),
+        }
     }
 
     /// What storage will have of a key in flight.
@@ -248,11 +271,12 @@ impl Queue {
     }
 
     /// A group without changes for a reader of these keys, if one of them is not stored yet: its reply waits for the group.
-    pub fn gate(&mut self, keys: &[Key]) -> Option<GroupId> {
-        if planted::READ_BEFORE_WRITTEN.on() || !keys.iter().any(|key| self.holds(key)) {
+    pub fn gate<'a>(&mut self, keys: impl IntoIterator<Item = &'a Key, IntoIter: Clone>) -> Option<GroupId> {
+        let mut keys = keys.into_iter();
+        if planted::READ_BEFORE_WRITTEN.on() || self.is_empty() || !keys.clone().any(|key| self.holds(key)) {
             return None;
         }
-        Some(self.add(keys.to_vec(), Vec::new(), Vec::new()))
+        Some(self.add(keys.by_ref().cloned().collect(), Vec::new(), Vec::new()))
     }
 
     fn count_emptying(&mut self) {
@@ -381,7 +405,7 @@ impl Queue {
     /// Launches a flight of rows that no flight had before.
     fn take_off(&mut self, groups: Vec<Group>, mut write: Write) -> Cut {
         // In the order of the keys: neighbours share a leaf, and the order does not depend on a hash table.
-        write.rows.sort_by(|one, other| one.key.cmp(&other.key));
+        write.rows.sort_unstable_by(|one, other| one.key.cmp(&other.key));
         for row in &write.rows {
             *self.unstored.entry(row.key.db).or_default() += change(row);
         }
@@ -390,14 +414,15 @@ impl Queue {
         self.launch(Flight { groups, write, bytes })
     }
 
-    fn launch(&mut self, flight: Flight) -> Cut {
+    fn launch(&mut self, mut flight: Flight) -> Cut {
+        let is_logged = flight.groups.iter().all(|group| group.logged.is_some());
         let id = self.next_flight;
         self.next_flight += 1;
         for row in &flight.write.rows {
             self.in_flight.insert(row.key.clone(), id);
         }
         self.emptying.extend(&flight.write.emptied);
-        let write = flight.write.clone();
+        let write = if is_logged { flight.give_values() } else { flight.write.clone() };
         self.flights.insert(id, flight);
         Cut { id, write }
     }

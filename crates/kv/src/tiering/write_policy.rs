@@ -7,6 +7,8 @@
 //!
 //! Pure functions of numbers. TierBase §4.1.
 
+use terrace_io::clock::Nanos;
+
 /// Which of the two; can be changed while the server runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Mode {
@@ -17,8 +19,10 @@ pub enum Mode {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounds {
-    /// Dirty bytes at which a write begins.
+    /// Dirty bytes at which a write begins. The more are dirty, the more changes of one key are merged.
     pub write_bytes: u64,
+    /// Bytes of one write, about.
+    pub cut_bytes: u64,
     /// How old a dirty value becomes at most before its write begins.
     pub age_ms: u64,
     /// Dirty bytes at which writers wait.
@@ -27,7 +31,7 @@ pub struct Bounds {
 
 impl Default for Bounds {
     fn default() -> Bounds {
-        Bounds { write_bytes: 4 << 20, age_ms: 500, dirty_bytes_max: 64 << 20 }
+        Bounds { write_bytes: 16 << 20, cut_bytes: 4 << 20, age_ms: 1000, dirty_bytes_max: 64 << 20 }
     }
 }
 
@@ -79,9 +83,60 @@ pub fn admit(mode: Mode, bounds: &Bounds, dirty_bytes: u64) -> Admission {
     }
 }
 
+/// Replies that wait for a sync of the log, and what the last sync was like.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Gathering {
+    /// Replies that wait for the next sync, and those that the last one released.
+    pub waiting: usize,
+    pub released: usize,
+    /// How long the last sync took, and how long ago it ended.
+    pub sync_ns: Nanos,
+    pub since_ns: Nanos,
+}
+
+/// How a sync of the log is made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SyncWay {
+    /// By the event loop: another thread would take as long to be woken.
+    Here,
+    /// By the log's thread; clients that wait for no sync go on.
+    Behind,
+    /// Not yet: the clients that the last sync released are about to write again.
+    Later,
+}
+
+/// A sync that takes no longer than this is made by the event loop.
+pub const SYNC_HERE_NS_MAX: Nanos = 300_000;
+/// The share of the last sync's time, as a divisor, for which the next one waits for writers.
+const GATHER_SHARE: Nanos = 4;
+
+/// Whether to sync the log now that replies wait for it. Clients that answer at once are divided between two syncs that follow each other if the
+/// second one begins as soon as the first one of them has written: each then has half as many. So the second one waits for as many as the first one had, for a
+/// part of the time that it takes.
+pub fn sync(gathering: &Gathering) -> SyncWay {
+    let Gathering { waiting, released, sync_ns, since_ns } = *gathering;
+    if waiting < released && since_ns < sync_ns / GATHER_SHARE {
+        return SyncWay::Later;
+    }
+    if sync_ns > 0 && sync_ns <= SYNC_HERE_NS_MAX { SyncWay::Here } else { SyncWay::Behind }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sync_waits_for_the_writers_of_the_last_one_for_a_part_of_its_time() {
+        let slow = Gathering { waiting: 3, released: 50, sync_ns: 2_000_000, since_ns: 100_000 };
+        assert_eq!(sync(&slow), SyncWay::Later);
+        assert_eq!(sync(&Gathering { waiting: 50, ..slow }), SyncWay::Behind);
+        assert_eq!(sync(&Gathering { since_ns: 500_000, ..slow }), SyncWay::Behind);
+        let fast = Gathering { sync_ns: 100_000, ..slow };
+        assert_eq!(sync(&fast), SyncWay::Here);
+        assert_eq!(sync(&Gathering { since_ns: 10_000, ..fast }), SyncWay::Later);
+        // Nothing is known yet.
+        assert_eq!(sync(&Gathering { waiting: 1, ..Gathering::default() }), SyncWay::Behind);
+    }
 
     #[test]
     fn write_back_writes_when_bytes_or_age_say_so() {

@@ -127,7 +127,7 @@ impl Faulty {
     }
 
     fn is_faulty(&self, fault: Fault, key: &Key) -> bool {
-        self.state.lock().faults.contains(&(fault, key.name.clone()))
+        self.state.lock().faults.contains(&(fault, key.name.as_bytes().into()))
     }
 
     fn apply(&self, write: Write, durability: Durability, done: WriteDone) -> Option<Outcome> {

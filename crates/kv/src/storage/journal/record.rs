@@ -26,34 +26,67 @@ fn checksum(number: u64, body: &[u8]) -> u64 {
     XxHash3_64::oneshot_with_seed(number, body)
 }
 
-impl Record {
-    /// Appends the record to `out`, padded.
-    pub fn encode(&self, out: &mut Vec<u8>) {
+/// Writes a record row by row, so that a value is serialised where it ends up.
+pub struct Encoder<'a> {
+    out: &'a mut Vec<u8>,
+    start: usize,
+    number: u64,
+}
+
+impl<'a> Encoder<'a> {
+    /// Begins a record at the end of `out`, of exactly `rows` rows.
+    pub fn begin(out: &'a mut Vec<u8>, number: u64, emptied: &[u16], rows: usize) -> Encoder<'a> {
         let start = out.len();
         out.extend_from_slice(&[0; HEADER]);
-        out.extend_from_slice(&(self.emptied.len() as u16).to_le_bytes());
-        self.emptied.iter().for_each(|db| out.extend_from_slice(&db.to_le_bytes()));
-        out.extend_from_slice(&(self.rows.len() as u32).to_le_bytes());
-        for (key, value) in &self.rows {
-            let expires_ms = value.as_ref().and_then(|value| value.expires_ms);
-            let flags = u8::from(value.is_some()) * HAS_VALUE + u8::from(expires_ms.is_some()) * EXPIRES;
-            out.extend_from_slice(&key.db.to_le_bytes());
-            out.push(flags);
-            out.extend_from_slice(&(key.name.len() as u32).to_le_bytes());
-            out.extend_from_slice(&key.name);
-            expires_ms.iter().for_each(|at_ms| out.extend_from_slice(&at_ms.to_le_bytes()));
-            if let Some(value) = value {
-                out.extend_from_slice(&(value.rdb.len() as u64).to_le_bytes());
-                out.extend_from_slice(&value.rdb);
-            }
-        }
+        out.extend_from_slice(&(emptied.len() as u16).to_le_bytes());
+        emptied.iter().for_each(|db| out.extend_from_slice(&db.to_le_bytes()));
+        out.extend_from_slice(&(rows as u32).to_le_bytes());
+        Encoder { out, start, number }
+    }
+
+    /// Adds a row: a key that was deleted, or when it expires and a function that appends its RDB form.
+    pub fn row(&mut self, key: &Key, value: Option<(Option<u64>, impl FnOnce(&mut Vec<u8>))>) {
+        let expires_ms = value.as_ref().and_then(|(expires_ms, _)| *expires_ms);
+        let flags = u8::from(value.is_some()) * HAS_VALUE + u8::from(expires_ms.is_some()) * EXPIRES;
+        let out = &mut *self.out;
+        out.extend_from_slice(&key.db.to_le_bytes());
+        out.push(flags);
+        out.extend_from_slice(&(key.name.len() as u32).to_le_bytes());
+        out.extend_from_slice(&key.name);
+        expires_ms.iter().for_each(|at_ms| out.extend_from_slice(&at_ms.to_le_bytes()));
+        let Some((_, write)) = value else { return };
+        let at = out.len();
+        out.extend_from_slice(&[0; 8]);
+        write(out);
+        let len = (out.len() - at - 8) as u64;
+        out[at..at + 8].copy_from_slice(&len.to_le_bytes());
+    }
+
+    /// Completes and pads the record.
+    pub fn end(self) {
+        let Encoder { out, start, number } = self;
         let (header, body) = out[start..].split_at_mut(HEADER);
         header[..8].copy_from_slice(MAGIC);
         header[8..16].copy_from_slice(&(body.len() as u64).to_le_bytes());
-        header[16..24].copy_from_slice(&self.number.to_le_bytes());
-        header[24..].copy_from_slice(&checksum(self.number, body).to_le_bytes());
+        header[16..24].copy_from_slice(&number.to_le_bytes());
+        header[24..].copy_from_slice(&checksum(number, body).to_le_bytes());
         let padded = out.len().next_multiple_of(8);
         out.resize(padded, 0);
+    }
+}
+
+impl Record {
+    /// Appends the record to `out`, padded.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut record = Encoder::begin(out, self.number, &self.emptied, self.rows.len());
+        for (key, value) in &self.rows {
+            let value = value.as_ref();
+            record.row(
+                key,
+                value.map(|it| (it.expires_ms, |out: &mut Vec<u8>| out.extend_from_slice(&it.rdb))),
+            );
+        }
+        record.end();
     }
 
     /// Length of the body and number that a header says, if it is one.

@@ -33,11 +33,14 @@ fn write(sim: &SimWorld, disk: Arc<dyn Disk>, from: u64, count: u64) -> (u64, u6
         }
         appended = number;
         if sim.random.one_in(4) {
-            journal.sync_soon();
+            match sim.random.one_in(2).then(|| journal.sync_here()).flatten() {
+                Some(here) => synced = here.unwrap_or(synced),
+                None => journal.sync_soon(),
+            }
         }
         sim.sched.run_some(sim.random.below(3) as usize);
         for upto in told.lock().drain(..).flatten() {
-            synced = upto;
+            synced = synced.max(upto);
         }
         if sim.random.one_in(10) && synced > released {
             released += 1 + sim.random.below(synced - released);

@@ -11,6 +11,7 @@ use crate::planted;
 use crate::storage::{Key, Row, Stored, Write};
 use crate::tiering::queue::Before;
 use hashbrown::HashMap;
+use smallvec::SmallVec;
 use std::collections::VecDeque;
 
 /// Since when a key is dirty.
@@ -32,25 +33,27 @@ pub(super) struct Logged {
 
 impl Queue {
     /// Adds changes that are in a record of the log, or will be before they are cut off.
-    pub fn add_logged(&mut self, since: Since, changed: Vec<Changed>, emptied: Vec<u16>) {
+    pub fn add_logged(
+        &mut self,
+        since: Since,
+        changed: impl IntoIterator<Item = Changed>,
+        emptied: Vec<u16>,
+    ) {
         for &db in &emptied {
             self.forget_waiting(db);
         }
-        let mut dirty = VecDeque::new();
+        let mut dirty: SmallVec<[(Key, Since); 1]> = SmallVec::new();
         for change in changed {
-            let key = change.key.clone();
-            if self.wait(change, &emptied, since) {
-                dirty.push_back((key, since));
-            }
+            dirty.extend(self.wait(change, &emptied, since).map(|key| (key, since)));
         }
         let last = self.groups.back_mut().and_then(|group| group.logged.as_mut());
         match last.filter(|_| emptied.is_empty()) {
-            Some(last) => last.dirty.append(&mut dirty),
+            Some(last) => last.dirty.extend(dirty),
             None if emptied.is_empty() && dirty.is_empty() => {}
             None => {
                 self.emptying_groups += usize::from(!emptied.is_empty());
                 let id = self.number();
-                let logged = Some(Logged { since, dirty });
+                let logged = Some(Logged { since, dirty: dirty.into_iter().collect() });
                 self.groups.push_back(Group { id, emptied, logged, ..Group::default() });
             }
         }
@@ -116,6 +119,8 @@ impl Queue {
     /// storage has of each row now. Returns whether there was such a flight.
     pub fn put_back(&mut self, id: FlightId, mut stored: impl FnMut(&Row) -> Before) -> bool {
         let Some(flight) = self.flights.remove(&id) else { return false };
+        // The flight has given its values away: each row counts with its share.
+        let share = flight.bytes / (flight.write.rows.len() as u64).max(1);
         let logged = flight.groups.iter().filter_map(|group| group.logged.as_ref());
         let since: HashMap<Key, Since> = logged.flat_map(|logged| logged.dirty.iter().cloned()).collect();
         for row in flight.write.rows {
@@ -132,10 +137,7 @@ impl Queue {
             let since = since.get(&row.key).copied().unwrap_or_default();
             let waiting = match self.take_waiting(&row.key) {
                 Some(waiting) => super::Waiting { before, since, ..waiting },
-                None => {
-                    let bytes = row.value.as_ref().map_or(0, |value| value.rdb.len() as u64);
-                    super::Waiting { before, exists: row.value.is_some(), bytes, since }
-                }
+                None => super::Waiting { before, exists: row.value.is_some(), bytes: share, since },
             };
             self.put_waiting(row.key, waiting);
         }

@@ -7,10 +7,12 @@ fn key(name: &str) -> Key {
 }
 
 fn set(queue: &mut Queue, record: u64, names: &[&str]) {
-    let changed = names
-        .iter()
-        .map(|name| Changed { key: key(name), before: Before::default(), exists: true, bytes: 10 })
-        .collect();
+    let changed = names.iter().map(|name| Changed {
+        key: key(name),
+        before: Before::default(),
+        exists: true,
+        bytes: 10,
+    });
     queue.add_logged(Since { record, ms: record as i64 }, changed, Vec::new());
     queue.check_invariants();
 }
