@@ -116,7 +116,7 @@ ENGINE_NUMBER(log_wait_timeout_ms, log_wait, "How long a change waits for log sp
 static char *copy_path;
 static MYSQL_SYSVAR_STR(copy_to, copy_path, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_NOCMDOPT,
                         "Set, it copies the volume while the server runs into this directory, which is made or is empty: all rows of Terrace "
-                        "tables, as a crash at the statement's end would leave them. Not with an object store",
+                        "tables, as a crash at the statement's end would leave them. With an object store, a snapshot there keeps what the copy needs (terrace backup)",
                         nullptr, copy_to, "");
 
 static void set_bypass(THD *, struct st_mysql_sys_var *, void *to, const void *from)

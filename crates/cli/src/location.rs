@@ -24,3 +24,11 @@ pub struct Location {
     #[arg(long)]
     pub json: bool,
 }
+
+impl Location {
+    /// A volume alone, without its object store.
+    pub fn of_volume(volume: &str) -> Location {
+        let volume = Some(volume.to_string());
+        Location { config: None, volume, object: None, object_endpoint: None, flash: None, json: false }
+    }
+}

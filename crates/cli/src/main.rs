@@ -1,10 +1,11 @@
 //! `terrace`: inspects a stopped instance, measures devices (`bench`), serves Redis clients (`kv`) and caches files (`files`). It changes nothing of an instance in any
-//! tier, except with `adopt`.
+//! tier, except with `adopt`; `restore` makes one, and `snapshot` removes what protects objects.
 //!
 //! Exit codes: [`exit`].
 #![forbid(unsafe_code)]
 
 mod adopt;
+mod backup;
 mod bench;
 mod exit;
 mod files;
@@ -58,6 +59,15 @@ enum Command {
     /// Make a volume that was put back the owner of its object store, because the copy that went on is lost
     #[command(after_help = adopt::AFTER_HELP)]
     Adopt(adopt::Adopt),
+    /// Make, verify, list and remove backups of copied or stopped volumes
+    #[command(subcommand, after_help = backup::AFTER_HELP)]
+    Backup(backup::Backup),
+    /// Make an instance of a backup, in an empty directory and an empty object store
+    #[command(after_help = backup::AFTER_HELP)]
+    Restore(backup::Restore),
+    /// List and remove the snapshots that keep objects for copies
+    #[command(subcommand)]
+    Snapshot(backup::Snapshot),
     /// Measure the devices and the engine on them, in empty places
     Bench(bench::Bench),
     /// Serve clients of Redis, with data in memory
@@ -99,6 +109,9 @@ fn main() -> ExitCode {
             Ok(code) => ExitCode::from(code),
             Err(fault) => leave(&adopt.location, fault),
         },
+        Command::Backup(command) => ended(backup::run(&command)),
+        Command::Restore(command) => ended(backup::restore(&command)),
+        Command::Snapshot(command) => ended(backup::snapshot(&command)),
         Command::Bench(bench) => match bench::run(&bench) {
             Ok(()) => ExitCode::SUCCESS,
             Err(message) => {
@@ -143,6 +156,16 @@ fn advise(location: &Location) -> ExitCode {
                 fault.message += "; of a server that runs ask information_schema.TERRACE_ADVICE";
             }
             leave(location, fault)
+        }
+    }
+}
+
+fn ended(result: Result<u8, instance::Fault>) -> ExitCode {
+    match result {
+        Ok(code) => ExitCode::from(code),
+        Err(fault) => {
+            output::end_progress();
+            fault.exit()
         }
     }
 }

@@ -9,6 +9,7 @@ use terrace_tier::memory::lower_tiers::ReadError;
 use terrace_tier::memory::mtr::MtrError;
 use terrace_tier::memory::pages::NoRoom;
 use terrace_tier::objects::fence::FenceError;
+use terrace_tier::objects::snapshots::SnapshotError;
 use terrace_tier::volume::flush::FlushError;
 use terrace_tier::volume::map::MapError;
 pub use tree::TreeError;
@@ -121,6 +122,16 @@ impl From<FenceError> for Error {
             FenceError::Store(e) => e.into(),
             FenceError::Corrupt { .. } => Error::Corrupt(error.to_string()),
             _ => Error::Invalid(error.to_string()),
+        }
+    }
+}
+
+impl From<SnapshotError> for Error {
+    fn from(error: SnapshotError) -> Error {
+        match error {
+            SnapshotError::Store(e) => e.into(),
+            SnapshotError::Corrupt { .. } => Error::Corrupt(error.to_string()),
+            SnapshotError::Full { .. } => Error::Full(error.to_string()),
         }
     }
 }

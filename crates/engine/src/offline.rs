@@ -1,5 +1,6 @@
-//! An instance that does not run, opened to read only: its parts, its check, and the adoption of its store.
+//! An instance that does not run, opened to read only: its parts, its check, the adoption of its store, and backups.
 
 pub mod adopt;
+pub mod backup;
 pub mod check;
 pub mod instance;

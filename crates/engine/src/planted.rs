@@ -8,6 +8,12 @@ pub use terrace_log::planted::Switch;
 
 /// The checkpoint moves on while the log behind it is copied.
 pub static COPIED_LOG_RELEASED: Switch = Switch::new();
+/// A backup's manifest is put before what it names.
+pub static MANIFEST_FIRST: Switch = Switch::new();
+/// The manifest of a removed backup stays.
+pub static MANIFEST_KEPT: Switch = Switch::new();
+/// A restored volume gets its superblock before its files and objects are there.
+pub static RESTORED_TOO_EARLY: Switch = Switch::new();
 /// The checkpoint ignores redo that is not applied yet.
 pub static PENDING_REDO_PASSED: Switch = Switch::new();
 /// Views take commits that are not durable yet, and readers under locks do not wait for them.

@@ -781,7 +781,7 @@ int32_t terrace_engine_sync(const terrace_engine *engine);
 
 // Copies the volume into a directory, which is made, or is there and empty. An engine opened there goes on from a moment between the
 // call and its return, as after a crash. Commits go on meanwhile. `progress` (may be null) is told of bytes; after an error, `TERRACE_CANCELLED` by
-// `progress` among them, what was made is removed. `TERRACE_INVALID` with an object store.
+// `progress` among them, what was made is removed. With an object store, a snapshot is recorded there that keeps the objects which the copy names.
 int32_t terrace_engine_copy(const terrace_engine *engine,
                             terrace_bytes path,
                             terrace_progress_fn progress,

@@ -50,7 +50,7 @@ unsafe fn tell(progress: TerraceProgressFn, context: *mut c_void, told: Progress
 
 /// Copies the volume into a directory, which is made, or is there and empty. An engine opened there goes on from a moment between the
 /// call and its return, as after a crash. Commits go on meanwhile. `progress` (may be null) is told of bytes; after an error, `TERRACE_CANCELLED` by
-/// `progress` among them, what was made is removed. `TERRACE_INVALID` with an object store.
+/// `progress` among them, what was made is removed. With an object store, a snapshot is recorded there that keeps the objects which the copy names.
 ///
 /// # Safety
 /// `engine` is open; `path` lives during the call; `progress` may be called with `context` on this thread.

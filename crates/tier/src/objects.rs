@@ -18,8 +18,10 @@
 //!   `Collector::step`).
 //! * The fence: which instance owns the store and may write to it; adopting it on a person's request (`fence.rs`, `fence/adopt.rs`:
 //!   `Fence::keep_up`, `check`, `adopt`).
+//! * Snapshots: the boundary up to which superseded objects stay, recorded in the store (`snapshots.rs`: `Snapshots::hold`, `add`, `name`).
 
 pub mod collect;
 pub mod fence;
 pub mod object;
 pub mod sink;
+pub mod snapshots;

@@ -64,6 +64,10 @@ pub static PATCH_DELETED_EARLY: Switch = Switch::new();
 pub static PATCHES_NOT_NOTED: Switch = Switch::new();
 /// A put whose reply is lost counts as done.
 pub static REPLY_GUESSED: Switch = Switch::new();
+/// An object that a snapshot names is deleted.
+pub static SNAPSHOT_IGNORED: Switch = Switch::new();
+/// Objects are deleted while a copy of the volume ends.
+pub static SNAPSHOT_HOLD_IGNORED: Switch = Switch::new();
 /// The epoch object is not read again before objects are deleted.
 pub static FENCE_NOT_READ: Switch = Switch::new();
 /// The store is taken from the writer with the lower epoch.

@@ -211,14 +211,3 @@ def test_a_copy_that_is_killed_or_has_no_place_leaves_nothing(original, tmp_path
         assert denied.value.args[0] == 1229
         run(connection, "SET GLOBAL terrace_copy_to = ''")
     assert not load.errors
-
-
-def test_a_copy_with_an_object_store_is_refused(engine, tmp_path):
-    if engine == "InnoDB":
-        pytest.skip("Terrace's own")
-    server = private(["--terrace-memory=67108864", f"--terrace-object={tmp_path}/store"])
-    try:
-        code, text = refused(server.connect(), tmp_path / "copy")
-        assert code == WRONG_VALUE and "object store" in text and not os.path.exists(tmp_path / "copy")
-    finally:
-        end(server)

@@ -10,6 +10,8 @@
 //! After each start the store is listed once, in the background, for objects that were put and never
 //! published or superseded and not yet deleted (`Collector::scrub_orphans`): what waits for deletion is
 //! kept in memory only.
+//!
+//! A copy of the volume (`copy`) names objects. [`Cold::record_snapshot`] records its boundary in the store, so that they stay.
 
 use crate::config::{Bytes, Config};
 use crate::error::Error;
@@ -23,12 +25,13 @@ use terrace_log::Redo;
 use terrace_tier::ablation::Mechanism;
 use terrace_tier::flash::FlashCache;
 use terrace_tier::memory::pool::Pool;
-use terrace_tier::objects::collect::{CollectWorker, Collector, NoSnapshots};
+use terrace_tier::objects::collect::{CollectWorker, Collector};
 use terrace_tier::objects::fence::{Fence, Takers, Writer};
 use terrace_tier::objects::object::Objects;
 use terrace_tier::objects::sink::{
     self, EpochSequences, Patches, SinkParts, SinkSettings, SinkWorker, Sinker,
 };
+use terrace_tier::objects::snapshots::{Snapshot, Snapshots};
 use terrace_tier::volume::map::Map;
 use terrace_tier::volume::object_buffer::ObjectBuffer;
 
@@ -36,11 +39,14 @@ use terrace_tier::volume::object_buffer::ObjectBuffer;
 pub const MEMORY_MIN: Bytes = Bytes(10 << 20);
 
 pub struct Cold {
+    world: World,
     pub store: Arc<dyn ObjectStore>,
     pub objects: Arc<Objects>,
     pub fence: Arc<Fence>,
     pub sinker: Arc<Sinker>,
     pub collector: Arc<Collector>,
+    pub snapshots: Arc<Snapshots>,
+    sequences: Arc<EpochSequences>,
     workers: usize,
 }
 
@@ -78,19 +84,20 @@ impl Cold {
         if !bound {
             fence.take()?;
         }
+        let snapshots = Arc::new(Snapshots::new(store.clone()));
         let collector = Arc::new(Collector::new(
             world.clone(),
             map.clone(),
             redo.clone(),
             objects.clone(),
             fence.clone(),
-            Arc::new(NoSnapshots),
+            snapshots.clone(),
         ));
         collector.want_scrub();
         let sequences = Arc::new(EpochSequences::new());
         let (objects_too, fence_too, collector_too) = (objects.clone(), fence.clone(), collector.clone());
         let sinking = SinkParts {
-            world,
+            world: world.clone(),
             map,
             buffer,
             pool,
@@ -98,7 +105,7 @@ impl Cold {
             flash,
             objects: objects_too,
             fence: fence_too,
-            sequences,
+            sequences: sequences.clone(),
             patches: Some(patches).filter(|_| !config.without.has(Mechanism::Patches)),
             collector: collector_too,
         };
@@ -108,7 +115,25 @@ impl Cold {
             (config.sink_requests_max as u64, !config.without.has(Mechanism::Deferral));
         let settings = SinkSettings { cool, requests_max, memory, defers };
         let sinker = Arc::new(Sinker::new(sinking, settings));
-        Ok(Cold { store, objects, fence, sinker, collector, workers: sink::workers(memory) })
+        let workers = sink::workers(memory);
+        Ok(Cold { world, store, objects, fence, sinker, collector, snapshots, sequences, workers })
+    }
+
+    /// Records that a copy of the volume with the instance id `id`, whose log has ended, names objects that were put until now; durable when
+    /// it returns. The caller has held the snapshots since before the copy's map was written. If we are no longer the store's
+    /// owner when it is recorded, the next owner may not have seen it: then it is an error.
+    pub fn record_snapshot(&self, id: u128) -> Result<Snapshot, Error> {
+        self.fence.keep_up(self.world.clock.now())?;
+        let Writer { lineage, epoch, .. } = self.fence.writer();
+        let made_ms = self.world.clock.unix_ms();
+        let snapshot = Snapshot { id, lineage, epoch, sequence: self.sequences.last(), made_ms };
+        let added = self.snapshots.add(snapshot);
+        self.world.sched.point("snapshot-recorded");
+        let recorded = added.map_err(Error::from).and_then(|()| Ok(self.fence.check()?));
+        if recorded.is_err() {
+            _ = self.snapshots.remove(id);
+        }
+        recorded.map(|()| snapshot)
     }
 
     /// The workers that sink and collect.

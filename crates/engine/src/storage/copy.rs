@@ -19,7 +19,15 @@
 //! A crash, or an error, leaves a place without a superblock and with the file `copying`, which no server starts at (`create`). An error also
 //! removes what was made.
 //!
-//! Not with an object store: the copy would name objects that the original may delete. The object buffer keeps its size meanwhile.
+//! With an object store the copy names objects, and becomes a *snapshot* of the instance: from before the map is written nothing is deleted
+//! from the store, and between steps 4 and the superblock the boundary is recorded there (`cold`: [`Cold::record_snapshot`]). From then on no
+//! object that was put up to the boundary is deleted, until the snapshot is removed. Its id is the copy's instance id. The copy does not
+//! run on the original's store; `offline::backup` copies the objects that it names, and `offline::backup::restore` makes an instance of both.
+//! A crash between the record and the superblock leaves a snapshot without a copy, which an operator removes (`terrace snapshot`).
+//!
+//! The object buffer keeps its size meanwhile.
+//!
+//! [`Cold::record_snapshot`]: crate::storage::cold::Cold::record_snapshot
 
 mod background;
 mod rings;
@@ -41,6 +49,7 @@ use terrace_log::Redo as _;
 use terrace_log::block::BLOCK;
 use terrace_tier::address::Slot;
 use terrace_tier::memory::pool::{Loan, Purpose};
+use terrace_tier::objects::snapshots::Snapshot;
 use terrace_tier::page::{Glsn, PAGE_SIZE};
 use terrace_tier::volume::object_buffer::{ObjectBuffer, Written};
 
@@ -76,6 +85,8 @@ pub struct Copied {
     /// How often the end was tried, and how long slots were held the last time, in nanoseconds.
     pub holds: u32,
     pub held: Nanos,
+    /// What protects the objects that the copy names, if there is an object store.
+    pub snapshot: Option<Snapshot>,
 }
 
 /// The storage's only copier.
@@ -180,12 +191,17 @@ impl Copier {
     pub fn begin(storage: &Arc<Storage>, to: Arc<dyn Disk>) -> Result<Copier> {
         let turn = Turn::take(storage)?;
         let superblock = storage.checkpointer.superblock();
-        if storage.cold.is_some() || superblock.has_store {
-            return Err(Error::Invalid(
-                "the instance has an object store: a copy of its volume would name objects that this instance may delete. Dump the tables, \
-                 or take a snapshot of the file system with the volume: put back, it takes the store over (terrace adopt)"
-                    .into(),
-            ));
+        match &storage.cold {
+            // Before anything is copied: with a store that is not ours, or does not answer, there would be no snapshot at the end.
+            Some(cold) => cold.fence.check()?,
+            None if superblock.has_store => {
+                return Err(Error::Invalid(
+                    "the instance has an object store, which is not configured now: a copy of its volume would name objects there that \
+                     nothing protects. Start the server with its object store"
+                        .into(),
+                ));
+            }
+            None => {}
         }
         let slots = storage.map.slots_named();
         let mut memory = Loan::new(storage.pages.pool(), Purpose::Watches);
@@ -278,6 +294,9 @@ impl Copier {
         let storage = self.storage.clone();
         self.holds += 1;
         let since = storage.world.clock.now();
+        // Before the map: see `tier/src/objects/snapshots.rs`.
+        let cold = storage.cold.clone();
+        let _objects = cold.as_ref().map(|cold| cold.snapshots.hold());
         let (log, slots) = (HeldLog::begin(&storage), HeldSlots::begin(&storage));
         let newest = storage.map.write_copy(self.target.map()).map_err(failed)?;
         storage.log.make_durable(storage.log.appended())?;
@@ -294,9 +313,15 @@ impl Copier {
         drop(slots);
         let held = storage.world.clock.now() - since;
         superblock.attested = end;
-        self.target.finish(superblock, storage.world.random.as_ref())?;
+        let snapshot = cold.as_ref().map(|cold| cold.record_snapshot(self.target.id())).transpose()?;
+        if let Err(error) = self.target.finish(superblock, storage.world.random.as_ref()) {
+            if let (Some(cold), Some(snapshot)) = (&cold, snapshot) {
+                _ = cold.snapshots.remove(snapshot.id);
+            }
+            return Err(error.into());
+        }
         let (bytes, rounds, holds) = (self.bytes, self.rounds, self.holds);
-        Ok(Copied { end, bytes, rounds, holds, held })
+        Ok(Copied { end, bytes, rounds, holds, held, snapshot })
     }
 
     /// What was written since the last look is to be copied, too.

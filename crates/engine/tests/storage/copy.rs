@@ -427,8 +427,9 @@ fn a_checkpoint_that_is_held_stays_where_it_is() {
     assert!(checkpointer.position() > at);
 }
 
+/// It took a store, and is opened without it: nothing could protect the objects that a copy names. With it: `backup.rs`.
 #[test]
-fn an_instance_with_an_object_store_is_not_copied() {
+fn an_instance_without_the_object_store_that_it_took_is_not_copied() {
     let sim = SimWorld::new(500);
     let config = Config {
         memory: Bytes(64 << 20),
@@ -436,9 +437,11 @@ fn an_instance_with_an_object_store_is_not_copied() {
         object_buffer: Bytes(64 << 20),
         ..Config::default()
     };
-    let parts = |store| Parts { world: sim.world(), volume: sim.disk("volume"), flash: None, store };
+    let volume = sim.disk("volume");
+    let parts = |store| Parts { world: sim.world(), volume: volume.clone(), flash: None, store };
     let store: Arc<dyn terrace_io::store::ObjectStore> = sim.store("store");
-    let engine = Engine::open(config.clone(), parts(Some(store))).unwrap();
+    Engine::open(config.clone(), parts(Some(store))).unwrap().shutdown().unwrap();
+    let engine = Engine::open(config, parts(None)).unwrap();
     let copy = sim.disk("copy");
     let refused = Copier::begin(&engine.core().storage, copy.clone()).map(|_| ());
     assert!(matches!(&refused, Err(Error::Invalid(why)) if why.contains("object store")), "{refused:?}");

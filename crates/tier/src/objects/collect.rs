@@ -1,8 +1,11 @@
 //! Collection: objects that nothing names any more are deleted.
 //!
 //! An object goes only when the record that superseded it is durable (the map hands it out then), no
-//! snapshot names it, no reader uses it, its key is of our own lineage, and the store's epoch object, read
-//! again just before, still names us (invariants 3, 5 and 8).
+//! snapshot names it, no reader uses it, its key is of our own lineage (or of one whose objects were restored to our prefix), and the
+//! store's epoch object, read again just before, still names us (invariants 3, 5 and 8).
+//!
+//! What a snapshot names is *retained*: its keys are kept in memory, up to [`RETAINED_MAX`], and looked at again when a snapshot was
+//! removed, which is asked every [`REFRESH_EVERY`] while there are any. Keys beyond that number are forgotten; a later scrub finds them.
 //!
 //! What waits to be deleted is in memory. A crash forgets it, and leaves objects that were put and never
 //! published. Both are found by [`Collector::scrub_orphans`], which lists the store: a key of an earlier
@@ -22,6 +25,7 @@
 use crate::address::ObjectKey;
 use crate::objects::fence::{Fence, FenceError};
 use crate::objects::object::{Failure, Objects};
+use crate::objects::snapshots::{SnapshotError, Snapshots};
 use crate::planted;
 use crate::volume::map::Map;
 use std::collections::VecDeque;
@@ -43,18 +47,12 @@ const REST_MAX: Nanos = 60_000_000_000;
 /// How often the store is asked whether it answers again, while reads fail.
 const ASK_EVERY: Nanos = 5_000_000_000;
 
-/// Which objects snapshots name. Until there are snapshots: none.
-pub trait Snapshots: Send + Sync {
-    fn name(&self, key: &ObjectKey) -> bool;
-}
-
-pub struct NoSnapshots;
-
-impl Snapshots for NoSnapshots {
-    fn name(&self, _key: &ObjectKey) -> bool {
-        false
-    }
-}
+/// Superseded objects that snapshots name, of which the keys are kept in memory: 2.5 MiB.
+pub const RETAINED_MAX: usize = 1 << 16;
+/// How often it is asked whether a snapshot was removed, while there are retained objects, in nanoseconds.
+pub const REFRESH_EVERY: Nanos = 60_000_000_000;
+/// How long a worker rests that finds that nothing may be deleted now.
+const HELD_REST: Nanos = 20_000_000;
 
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CollectError {
@@ -62,6 +60,8 @@ pub enum CollectError {
     Fence(#[from] FenceError),
     #[error(transparent)]
     Store(#[from] StoreError),
+    #[error(transparent)]
+    Snapshots(#[from] SnapshotError),
     #[error(transparent)]
     Log(#[from] LogError),
 }
@@ -81,7 +81,7 @@ pub struct CollectCounters {
 /// What a scrub found.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Scrubbed {
-    /// Objects of our lineage.
+    /// Objects of our lineages.
     pub listed: u64,
     pub deleted: u64,
     /// Left by puts of earlier writer epochs that never ended, and removed.
@@ -92,6 +92,12 @@ pub struct Scrubbed {
 
 struct CollectState {
     pending: VecDeque<ObjectKey>,
+    /// Snapshots name them.
+    retained: Vec<ObjectKey>,
+    /// The same, but too many: a scrub finds them when a snapshot was removed.
+    forgotten: bool,
+    /// When it is asked next whether a snapshot was removed.
+    refresh_at: Option<Nanos>,
     /// The store is to be listed for objects that were put and never published.
     scrub: bool,
     /// When the log is made durable for what waits.
@@ -109,7 +115,7 @@ pub struct Collector {
     redo: Arc<dyn Redo>,
     objects: Arc<Objects>,
     fence: Arc<Fence>,
-    snapshots: Arc<dyn Snapshots>,
+    snapshots: Arc<Snapshots>,
     state: Mutex<CollectState, { Mutexes::Objects as u8 }>,
     /// There may be something to delete.
     wanted: Arc<Event>,
@@ -125,8 +131,10 @@ enum Fate {
     Deleted,
     /// It stays, and not for us to delete.
     Kept,
-    /// It is in use.
+    /// A reader uses it.
     Later,
+    /// A snapshot names it.
+    Retained,
 }
 
 impl Collector {
@@ -136,10 +144,13 @@ impl Collector {
         redo: Arc<dyn Redo>,
         objects: Arc<Objects>,
         fence: Arc<Fence>,
-        snapshots: Arc<dyn Snapshots>,
+        snapshots: Arc<Snapshots>,
     ) -> Collector {
         let state = CollectState {
             pending: VecDeque::new(),
+            retained: Vec::new(),
+            forgotten: false,
+            refresh_at: None,
             scrub: false,
             hurry_at: None,
             rest: 0,
@@ -222,10 +233,18 @@ impl Collector {
         (state.pending.len(), state.error.clone())
     }
 
+    /// Superseded objects that stay because snapshots name them, as far as they are known.
+    pub fn retained(&self) -> usize {
+        self.state.lock().retained.len()
+    }
+
     /// Deletes a batch, if there is one. [`CollectWorker`]s call it.
     pub fn step(&self) -> Step {
         if self.is_stopped() {
             return Step::Idle;
+        }
+        if self.snapshots.is_held() {
+            return Step::IdleFor(HELD_REST);
         }
         let collectable = self.map.collectable();
         let now = self.world.clock.now();
@@ -253,9 +272,13 @@ impl Collector {
             if std::mem::take(&mut self.state.lock().scrub) {
                 return self.scrub_step(now);
             }
-            return self.hurry(now);
+            return match (self.look_at_retained(now), self.hurry(now)) {
+                (Step::Worked, _) | (_, Step::Worked) => Step::Worked,
+                (Step::IdleFor(one), Step::IdleFor(other)) => Step::IdleFor(one.min(other)),
+                (Step::Idle, rest) | (rest, Step::Idle) => rest,
+            };
         }
-        let (mut later, batch): (Vec<_>, Vec<_>) = batch.into_iter().partition(|key| self.is_in_use(key));
+        let (mut later, batch): (Vec<_>, Vec<_>) = batch.into_iter().partition(|key| self.is_read(key));
         if batch.is_empty() {
             self.state.lock().pending.extend(later);
             return Step::IdleFor(PATIENCE);
@@ -264,6 +287,35 @@ impl Collector {
         let mut state = self.state.lock();
         state.pending.extend(later);
         self.ended(state, now, result)
+    }
+
+    /// While objects are retained, asks from time to time whether a snapshot was removed.
+    fn look_at_retained(&self, now: Nanos) -> Step {
+        {
+            let mut state = self.state.lock();
+            if state.retained.is_empty() {
+                state.refresh_at = None;
+                return Step::Idle;
+            }
+            let at = *state.refresh_at.get_or_insert(now + REFRESH_EVERY);
+            if now < at {
+                return Step::IdleFor(at - now);
+            }
+            state.refresh_at = Some(now + REFRESH_EVERY);
+        }
+        let before = self.snapshots.list();
+        let read = self.snapshots.refresh();
+        let retained = std::mem::take(&mut self.state.lock().retained);
+        let (stay, go): (Vec<_>, Vec<_>) = retained.into_iter().partition(|key| self.snapshots.name(key));
+        let mut state = self.state.lock();
+        state.retained.extend(stay);
+        state.pending.extend(&go);
+        let fewer = self.snapshots.list().len() < before.len();
+        state.scrub |= fewer && std::mem::take(&mut state.forgotten);
+        match read {
+            Ok(()) if go.is_empty() => Step::IdleFor(REFRESH_EVERY),
+            read => self.ended(state, now, read.map_err(CollectError::from)),
+        }
     }
 
     /// When superseded objects wait for their record to be durable: others' commits make it so; on an idle
@@ -311,6 +363,10 @@ impl Collector {
                 let needs_person = match &error {
                     CollectError::Store(error) => matches!(error, StoreError::Refused { .. }),
                     CollectError::Fence(error) => error.needs_person(),
+                    CollectError::Snapshots(SnapshotError::Store(error)) => {
+                        matches!(error, StoreError::Refused { .. })
+                    }
+                    CollectError::Snapshots(_) => true,
                     CollectError::Log(_) => false,
                 };
                 if !matches!(error, CollectError::Log(_)) {
@@ -346,27 +402,41 @@ impl Collector {
         self.objects.ask().is_err().then_some(ASK_EVERY)
     }
 
-    /// Whether a reader uses it or a snapshot names it.
-    fn is_in_use(&self, key: &ObjectKey) -> bool {
+    /// Whether a reader uses it.
+    fn is_read(&self, key: &ObjectKey) -> bool {
         let ignored = planted::OBJECT_DELETED_EARLY.on() || planted::READER_IGNORED.on();
-        let read = self.objects.is_read(key) && !ignored;
-        read || self.snapshots.name(key)
+        self.objects.is_read(key) && !ignored
     }
 
-    /// Are we still the writer?
-    fn check_fence(&self) -> Result<(), FenceError> {
+    /// Are we still the writer? Then we know the snapshots.
+    fn check_fence(&self) -> Result<(), CollectError> {
         if planted::FENCE_NOT_READ.on() {
-            return self.fence.take();
+            self.fence.take()?;
+        } else {
+            self.fence.keep_up(self.world.clock.now())?;
+            self.fence.check()?;
         }
-        self.fence.keep_up(self.world.clock.now())?;
-        self.fence.check()
+        Ok(self.snapshots.load()?)
+    }
+
+    /// Whether objects of the lineage are ours to delete.
+    fn is_ours(&self, lineage: u128) -> bool {
+        lineage == self.fence.writer().lineage || self.snapshots.own(lineage)
+    }
+
+    fn retain(&self, key: ObjectKey) {
+        let mut state = self.state.lock();
+        match state.retained.len() < RETAINED_MAX {
+            true => state.retained.push(key),
+            false => state.forgotten = true,
+        }
     }
 
     /// Those that are not deleted, and are to be tried again, are in `later`.
     fn delete_batch(&self, batch: &[ObjectKey], later: &mut Vec<ObjectKey>) -> Result<(), CollectError> {
         if let Err(error) = self.check_fence() {
             later.extend(batch);
-            return Err(error.into());
+            return Err(error);
         }
         for (i, key) in batch.iter().enumerate() {
             if self.is_stopped() {
@@ -376,6 +446,7 @@ impl Collector {
             match self.delete(key) {
                 Ok(Fate::Deleted | Fate::Kept) => {}
                 Ok(Fate::Later) => later.push(*key),
+                Ok(Fate::Retained) => self.retain(*key),
                 Err(error) => {
                     later.extend(&batch[i..]);
                     return Err(error.into());
@@ -387,7 +458,7 @@ impl Collector {
 
     /// The fence was checked. Deletes the object if nothing stands against it.
     fn delete(&self, key: &ObjectKey) -> Result<Fate, StoreError> {
-        if key.lineage != self.fence.writer().lineage && !planted::LINEAGE_IGNORED.on() {
+        if !self.is_ours(key.lineage) && !planted::LINEAGE_IGNORED.on() {
             self.counters.foreign.fetch_add(1, Ordering::Relaxed);
             return Ok(Fate::Kept);
         }
@@ -395,8 +466,11 @@ impl Collector {
             self.counters.named.fetch_add(1, Ordering::Relaxed);
             return Ok(Fate::Kept);
         }
-        if self.is_in_use(key) {
+        if self.is_read(key) || self.snapshots.is_held() {
             return Ok(Fate::Later);
+        }
+        if self.snapshots.name(key) {
+            return Ok(Fate::Retained);
         }
         self.world.sched.point("collect-delete");
         self.objects.store().delete(Purpose::Collect, &key.to_string())?;
@@ -411,8 +485,10 @@ impl Collector {
         for batch in unnamed.chunks(BATCH) {
             self.check_fence()?;
             for key in batch {
-                if let Fate::Deleted = self.delete(key)? {
-                    scrubbed.deleted += 1;
+                match self.delete(key)? {
+                    Fate::Deleted => scrubbed.deleted += 1,
+                    Fate::Retained => self.retain(*key),
+                    Fate::Kept | Fate::Later => {}
                 }
             }
         }
@@ -425,21 +501,28 @@ impl Collector {
         self.check_fence()?;
         let mut scrubbed = Scrubbed::default();
         let mut unnamed = Vec::new();
-        let prefix =
-            if planted::LINEAGE_IGNORED.on() { String::new() } else { format!("{:032x}/", writer.lineage) };
-        self.objects.store().list(Purpose::Scrub, &prefix, &mut |text, _size| {
-            scrubbed.listed += 1;
-            match ObjectKey::parse(text) {
-                Some(key) if key.epoch < writer.epoch && !self.map.names(&key) => unnamed.push(key),
-                Some(_) => {}
-                None => scrubbed.strangers += 1,
+        let prefixes = match planted::LINEAGE_IGNORED.on() {
+            true => vec![String::new()],
+            false => {
+                let lineages = std::iter::once(writer.lineage).chain(self.snapshots.lineages());
+                lineages.map(|lineage| format!("{lineage:032x}/")).collect()
             }
-        })?;
+        };
         let is_dead = |text: &str| {
             let key = ObjectKey::parse(text).filter(|_| !planted::STAGED_KEPT.on());
-            key.is_some_and(|key| key.lineage == writer.lineage && key.epoch < writer.epoch)
+            key.is_some_and(|key| self.is_ours(key.lineage) && key.epoch < writer.epoch)
         };
-        scrubbed.staged = self.objects.store().remove_staged(Purpose::Scrub, &prefix, &is_dead)?;
+        for prefix in &prefixes {
+            self.objects.store().list(Purpose::Scrub, prefix, &mut |text, _size| {
+                scrubbed.listed += 1;
+                match ObjectKey::parse(text) {
+                    Some(key) if key.epoch < writer.epoch && !self.map.names(&key) => unnamed.push(key),
+                    Some(_) => {}
+                    None => scrubbed.strangers += 1,
+                }
+            })?;
+            scrubbed.staged += self.objects.store().remove_staged(Purpose::Scrub, prefix, &is_dead)?;
+        }
         if !unnamed.is_empty() {
             // What the map in memory no longer names, the log may still: until this.
             self.redo.make_durable(self.redo.appended())?;

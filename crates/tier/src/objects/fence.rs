@@ -212,6 +212,16 @@ impl EpochContent {
         Taker { epoch: self.writer.epoch, nonce: self.writer.nonce, mark: self.mark }
     }
 
+    /// The bytes of the epoch object.
+    pub fn bytes(&self) -> Vec<u8> {
+        self.encode().to_vec()
+    }
+
+    /// The content of an epoch object; None if it is not one.
+    pub fn read(bytes: &[u8]) -> Option<EpochContent> {
+        EpochContent::decode(bytes).ok()
+    }
+
     pub(crate) fn encode(&self) -> [u8; LEN] {
         let (mut b, writer) = ([0; LEN], &self.writer);
         b[..8].copy_from_slice(&MAGIC);

@@ -155,6 +155,11 @@ impl EpochSequences {
     pub fn new() -> EpochSequences {
         EpochSequences(AtomicU64::new(1))
     }
+
+    /// The last one that was given out; 0: none was.
+    pub fn last(&self) -> u64 {
+        self.0.load(Ordering::SeqCst) - 1
+    }
 }
 
 impl Default for EpochSequences {
@@ -165,7 +170,7 @@ impl Default for EpochSequences {
 
 impl Sequences for EpochSequences {
     fn next(&self) -> Result<u64, SinkError> {
-        Ok(self.0.fetch_add(1, Ordering::Relaxed))
+        Ok(self.0.fetch_add(1, Ordering::SeqCst))
     }
 }
 

@@ -22,7 +22,7 @@ use terrace_tier::memory::lower_tiers::{Below, ReadError};
 use terrace_tier::memory::misses::Misses;
 use terrace_tier::memory::pages::Pages;
 use terrace_tier::memory::pool::Access;
-use terrace_tier::objects::collect::{Collector, NoSnapshots};
+use terrace_tier::objects::collect::Collector;
 use terrace_tier::objects::fence::{Fence, Taker, TakersInMemory, Writer};
 use terrace_tier::objects::object::Objects;
 use terrace_tier::objects::object::PageObjects;
@@ -30,6 +30,7 @@ use terrace_tier::objects::object::codec::Codec;
 use terrace_tier::objects::sink::{
     AlwaysNoted, EpochSequences, Patches, SinkParts, SinkSettings, SinkWorker, Sinker,
 };
+use terrace_tier::objects::snapshots::Snapshots;
 use terrace_tier::page::{self, BLOCK_PAGES, BlockId, Glsn, PAGE_SIZE, PageId, PageKind, SpaceId, Tag};
 use terrace_tier::read::ReadPath;
 use terrace_tier::volume::map::{Map, home};
@@ -419,7 +420,7 @@ fn open(
     objects.codecs.set_fallback(Codec::NAMES[epoch as usize % Codec::NAMES.len()].1);
     let writer = Writer { instance: 1, lineage: LINEAGE, epoch, nonce: world.random.next_u64() };
     let fence = Arc::new(Fence::new(store.clone(), writer, !map.objects().is_empty(), takers.clone()));
-    let snapshots = Arc::new(NoSnapshots);
+    let snapshots = Arc::new(Snapshots::new(store.clone()));
     let collector = Arc::new(Collector::new(
         world.clone(),
         map.clone(),

@@ -101,6 +101,8 @@ impl Engine {
             ("objects_deleted", collected(|c| &c.deleted)),
             ("map_bytes", s.map.bytes()),
             ("objects_to_delete", cold.map_or(0, |c| c.collector.status().0 as u64)),
+            ("objects_retained", cold.map_or(0, |c| c.collector.retained() as u64)),
+            ("object_snapshots", cold.map_or(0, |c| c.snapshots.list().len() as u64)),
             ("collect_errors", collected(|c| &c.errors)),
             ("sink_blocks", sunk(|c| &c.blocks)),
             ("sink_patches", sunk(|c| &c.patches)),

@@ -99,6 +99,9 @@ impl Target {
     pub fn log_blocks(&self) -> u64 {
         self.log_blocks
     }
+    pub fn id(&self) -> u128 {
+        self.instance
+    }
     /// As it stands in the log's blocks: the low half of its id.
     pub fn instance(&self) -> u64 {
         self.instance as u64
@@ -117,6 +120,7 @@ impl Target {
             lineage: new_id(random),
             generation: 1,
             clean: false,
+            takers: Vec::new(), // writers of the original, whose store is not the copy's
             ..superblock
         };
         self.seal(&mine).map_err(failed)?;

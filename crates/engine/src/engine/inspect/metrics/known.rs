@@ -26,6 +26,8 @@ const OBJECTS: &[Line] = &[
     ("objects_pages_decompressed", Counter, "pages of objects that were decompressed"),
     ("objects_deleted", Counter, "superseded objects deleted from the store"),
     ("objects_to_delete", Gauge, "objects that wait to be deleted"),
+    ("objects_retained", Gauge, "superseded objects that snapshots keep, as far as this start has met them"),
+    ("object_snapshots", Gauge, "snapshots recorded in the store, as last read"),
     ("object_store_troubled", Gauge, "1: the store does not answer as it should"),
     ("collect_errors", Counter, "deletions of objects that failed"),
     ("object_requests", Counter, "requests to the store"),

@@ -1,0 +1,392 @@
+//! `terrace backup`, `terrace restore` and `terrace snapshot`: backups of copied or stopped volumes with their objects, in a directory or a
+//! bucket, and the snapshots that protect the objects of a copy. `docs/backup.md` is the page for operators.
+
+use crate::instance::{self, Fault};
+use crate::location::Location;
+use crate::{exit, output};
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use terrace_engine::Error;
+use terrace_engine::offline::backup::manifest::Manifest;
+use terrace_engine::offline::backup::{Repository, create, prune, restore, verify};
+use terrace_engine::offline::instance::OfflineInstance;
+use terrace_io::disk::Disk;
+use terrace_io::object;
+use terrace_io::real::disk::RealDisk;
+use terrace_io::real::world;
+use terrace_io::store::ObjectStore;
+use terrace_tier::objects::snapshots;
+
+pub const AFTER_HELP: &str = "A backup is made of a volume that does not change: the copy that a running server made of its own (SET GLOBAL \
+                              terrace_copy_to, or mariabackup), or the volume of a stopped one.\n\nExit codes: 0 done; 1 the backup is damaged or incomplete, \
+                              or objects are missing; 2 wrong usage, or a place cannot be used";
+
+/// Where backups are.
+#[derive(Args)]
+pub struct Place {
+    /// Where the backups are: a directory, s3://bucket/prefix, gs://… or az://…
+    #[arg(long)]
+    repository: String,
+    /// URL of the repository's server, if it is not the provider's own
+    #[arg(long)]
+    repository_endpoint: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Place {
+    fn open(&self, read_only: bool) -> Result<Repository, Fault> {
+        let store = store(&self.repository, self.repository_endpoint.as_deref(), read_only)?;
+        Ok(Repository::open(store)?)
+    }
+}
+
+#[derive(Subcommand)]
+pub enum Backup {
+    /// Make a backup of a copied or stopped volume and the objects that it names
+    Create {
+        #[command(flatten)]
+        place: Place,
+        /// The volume: the copy's directory, or that of a stopped instance
+        #[arg(long)]
+        volume: String,
+        /// The object store of the instance, if it has one
+        #[arg(long)]
+        object: Option<String>,
+        /// URL of its server, if it is not the provider's own
+        #[arg(long)]
+        object_endpoint: Option<String>,
+        /// The backup's name; by default the time, as 20261128T173000Z
+        #[arg(long)]
+        name: Option<String>,
+        /// Leave the copy's snapshot in the object store: the copy can then be backed up elsewhere, too
+        #[arg(long)]
+        keep_snapshot: bool,
+    },
+    /// Read a whole backup back and check it
+    Verify {
+        #[command(flatten)]
+        place: Place,
+        /// By default the newest
+        #[arg(long)]
+        name: Option<String>,
+    },
+    /// The backups of a repository
+    List {
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Remove all but the newest backups, and objects that none of them names
+    Prune {
+        #[command(flatten)]
+        place: Place,
+        /// How many stay
+        #[arg(long)]
+        keep: usize,
+    },
+    /// Remove the lock of a command that does not run any more
+    Unlock {
+        #[command(flatten)]
+        place: Place,
+    },
+}
+
+#[derive(Args)]
+pub struct Restore {
+    #[command(flatten)]
+    place: Place,
+    /// By default the newest
+    #[arg(long)]
+    name: Option<String>,
+    /// An empty directory, which becomes the volume
+    #[arg(long)]
+    volume: String,
+    /// An empty place, which becomes the object store
+    #[arg(long)]
+    object: Option<String>,
+    /// URL of its server, if it is not the provider's own
+    #[arg(long)]
+    object_endpoint: Option<String>,
+}
+
+#[derive(Args)]
+pub struct Store {
+    /// The object store of an instance
+    #[arg(long)]
+    object: String,
+    /// URL of its server, if it is not the provider's own
+    #[arg(long)]
+    object_endpoint: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Subcommand)]
+pub enum Snapshot {
+    /// The snapshots that keep superseded objects in an object store
+    List(Store),
+    /// Remove a snapshot: the server deletes within minutes what only it named
+    Remove {
+        #[command(flatten)]
+        store: Store,
+        /// As `list` prints it
+        #[arg(long)]
+        id: String,
+    },
+}
+
+fn store(url: &str, endpoint: Option<&str>, read_only: bool) -> Result<Arc<dyn ObjectStore>, Fault> {
+    let endpoint = endpoint.map(str::to_string);
+    let settings = object::Settings { endpoint, read_only, ..object::Settings::new(url) };
+    object::open(&settings).map_err(|error| Fault::new(exit::UNUSABLE, error.to_string()))
+}
+
+/// Year, month, day, hour, minute and second of a Unix time.
+fn utc(ms: u64) -> (u64, u64, u64, u64, u64, u64) {
+    let (days, seconds) = (ms / 86_400_000, ms / 1000 % 86_400);
+    // Days since 0000-03-01, in eras of 400 years.
+    let day = days + 719_468;
+    let (era, of_era) = (day / 146_097, day % 146_097);
+    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let of_month = of_year - (153 * month + 2) / 5 + 1;
+    let (month, year) = if month < 10 { (month + 3, year) } else { (month - 9, year + 1) };
+    (year + era * 400, month, of_month, seconds / 3600, seconds / 60 % 60, seconds % 60)
+}
+
+/// As 2026-11-28 17:30:00 UTC.
+fn time(ms: u64) -> String {
+    let (year, month, day, hour, minute, second) = utc(ms);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+}
+
+fn name_of(ms: u64) -> String {
+    let (year, month, day, hour, minute, second) = utc(ms);
+    format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z")
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / 1_048_576.0)
+}
+
+/// As JSON, or as lines for people.
+fn tell(as_json: bool, value: &Value, lines: &str) {
+    output::end_progress();
+    if as_json { output::text(&format!("{value:#}")) } else { output::text(lines) }
+}
+
+/// The backup of the name, or the newest.
+fn find(repository: &Repository, name: Option<&str>) -> Result<Manifest, Fault> {
+    if let Some(name) = name {
+        return Ok(repository.complete(name)?);
+    }
+    let none = || Error::Invalid(format!("there is no complete backup in {}", repository.store.describe()));
+    Ok(repository.list()?.0.pop().ok_or_else(none)?)
+}
+
+/// Returns the exit code.
+pub fn run(command: &Backup) -> Result<u8, Fault> {
+    match command {
+        Backup::Create { place, volume, object, object_endpoint, name, keep_snapshot } => {
+            let source =
+                object.as_deref().map(|url| store(url, object_endpoint.as_deref(), false)).transpose()?;
+            let location = Location::of_volume(volume);
+            let opened: OfflineInstance = instance::open(&location)?.look;
+            let repository = place.open(false)?;
+            let now = world().clock.unix_ms();
+            let name = name.clone().unwrap_or_else(|| name_of(now));
+            let made =
+                create::create(&opened, source.as_ref(), &repository, &name, now, &mut output::progress)?;
+            let manifest = &made.manifest;
+            let released = match (&made.snapshot, &source) {
+                (Some(snapshot), Some(source)) if !keep_snapshot => {
+                    snapshots::remove(&**source, snapshot.id).map_err(Error::from)?
+                }
+                _ => false,
+            };
+            let value = json!({
+                "name": name, "objects": manifest.objects.len(), "object_bytes": manifest.object_bytes(),
+                "volume_bytes": manifest.volume_bytes(), "copied_objects": made.copied, "copied_bytes": made.copied_bytes,
+                "snapshot_removed": released,
+            });
+            let mut lines = format!(
+                "backup          {name} in {}\n\
+                 volume          {}\n\
+                 objects         {} of {}; {} of {} were copied now, the others were there",
+                repository.store.describe(),
+                mib(manifest.volume_bytes()),
+                manifest.objects.len(),
+                mib(manifest.object_bytes()),
+                made.copied,
+                mib(made.copied_bytes),
+            );
+            if released {
+                lines +=
+                    "\nsnapshot        removed: the copy's directory is of no more use, and can be deleted";
+            } else if made.snapshot.is_some() {
+                lines += "\nsnapshot        kept: its objects stay in the object store (terrace snapshot)";
+            }
+            tell(place.json, &value, &lines);
+            Ok(exit::SOUND)
+        }
+        Backup::Verify { place, name } => {
+            let repository = place.open(true)?;
+            let manifest = find(&repository, name.as_deref())?;
+            let found = verify::verify(&repository, &manifest, &mut output::progress)?;
+            let (sound, name) = (found.faults.is_empty(), &manifest.name);
+            let value = json!({
+                "name": name, "sound": sound, "objects": found.objects, "chunks": found.chunks, "bytes": found.bytes,
+                "faults": found.faults,
+            });
+            let mut lines = format!(
+                "backup          {name}, made {}\nread            {} objects and {} chunks of the volume, {}",
+                time(manifest.made_ms),
+                found.objects,
+                found.chunks,
+                mib(found.bytes)
+            );
+            found.faults.iter().for_each(|fault| lines += &format!("\nfault           {fault}"));
+            lines += if sound { "\nsound" } else { "\nDAMAGED" };
+            tell(place.json, &value, &lines);
+            Ok(if sound { exit::SOUND } else { exit::FAULTS })
+        }
+        Backup::List { place } => {
+            let repository = place.open(true)?;
+            let (complete, others) = repository.list()?;
+            let backups: Vec<Value> = complete
+                .iter()
+                .map(|one| {
+                    json!({
+                        "name": one.name, "made_ms": one.made_ms, "objects": one.objects.len(),
+                        "object_bytes": one.object_bytes(), "volume_bytes": one.volume_bytes(),
+                    })
+                })
+                .collect();
+            let mut lines = Vec::new();
+            for one in &complete {
+                let (objects, volume) = (mib(one.object_bytes()), mib(one.volume_bytes()));
+                let made = time(one.made_ms);
+                lines.push(format!(
+                    "{:<24} {made}  volume {volume}, {} objects of {objects}",
+                    one.name,
+                    one.objects.len()
+                ));
+            }
+            lines.extend(others.iter().map(|name| format!("{name:<24} not complete")));
+            if lines.is_empty() {
+                lines.push(format!("no backup in {}", repository.store.describe()));
+            }
+            tell(place.json, &json!({"backups": backups, "incomplete": others}), &lines.join("\n"));
+            Ok(exit::SOUND)
+        }
+        Backup::Prune { place, keep } => {
+            let done = prune::prune(&place.open(false)?, *keep, &mut output::progress)?;
+            let value = json!({
+                "backups": done.backups, "incomplete": done.incomplete, "objects": done.objects, "bytes": done.bytes,
+            });
+            let mut lines: Vec<String> =
+                done.backups.iter().map(|name| format!("removed         {name}")).collect();
+            lines.extend(
+                done.incomplete.iter().map(|name| format!("removed         {name}, which was not complete")),
+            );
+            lines.push(format!("objects         {} of {} removed", done.objects, mib(done.bytes)));
+            tell(place.json, &value, &lines.join("\n"));
+            Ok(exit::SOUND)
+        }
+        Backup::Unlock { place } => {
+            let held = place.open(false)?.unlock()?;
+            let said = held
+                .as_ref()
+                .map_or("there was no lock".to_string(), |held| format!("removed the lock: {held}"));
+            tell(place.json, &json!({"removed": held}), &said);
+            Ok(exit::SOUND)
+        }
+    }
+}
+
+/// Returns the exit code.
+pub fn restore(command: &Restore) -> Result<u8, Fault> {
+    let Restore { place, name, volume, object, object_endpoint } = command;
+    let repository = place.open(true)?;
+    let manifest = find(&repository, name.as_deref())?;
+    let store = object.as_deref().map(|url| store(url, object_endpoint.as_deref(), false)).transpose()?;
+    let disk = RealDisk::open(volume).map_err(|error| Error::Invalid(format!("{volume}: {error}")))?;
+    let disk: Arc<dyn Disk> = Arc::new(disk);
+    let random = world().random;
+    let done =
+        restore::restore(&repository, &manifest, &disk, store.as_ref(), &*random, &mut output::progress)?;
+    let value = json!({
+        "name": manifest.name, "instance": format!("{:032x}", done.instance), "objects": done.objects, "bytes": done.bytes,
+    });
+    let lines = format!(
+        "backup          {}, made {}\n\
+         restored        {} objects and the volume, {}\n\
+         instance        {:032x}, of its own: start a server on this volume{}",
+        manifest.name,
+        time(manifest.made_ms),
+        done.objects,
+        mib(done.bytes),
+        done.instance,
+        if store.is_some() { " and this object store" } else { "" }
+    );
+    tell(place.json, &value, &lines);
+    Ok(exit::SOUND)
+}
+
+/// Returns the exit code.
+pub fn snapshot(command: &Snapshot) -> Result<u8, Fault> {
+    match command {
+        Snapshot::List(Store { object, object_endpoint, json: as_json }) => {
+            let store = store(object, object_endpoint.as_deref(), true)?;
+            let found = snapshots::read(&*store).map_err(Error::from)?.0.snapshots;
+            let list: Vec<Value> = found
+                .iter()
+                .map(|one| json!({"id": format!("{:032x}", one.id), "made_ms": one.made_ms, "epoch": one.epoch, "sequence": one.sequence}))
+                .collect();
+            let mut lines: Vec<String> = found
+                .iter()
+                .map(|one| {
+                    format!(
+                        "{:032x}  {}  up to object {:08x}-{:016x}",
+                        one.id,
+                        time(one.made_ms),
+                        one.epoch,
+                        one.sequence
+                    )
+                })
+                .collect();
+            if lines.is_empty() {
+                lines.push(format!("no snapshot in {}", store.describe()));
+            }
+            tell(*as_json, &json!({"snapshots": list}), &lines.join("\n"));
+            Ok(exit::SOUND)
+        }
+        Snapshot::Remove { store: Store { object, object_endpoint, json: as_json }, id } => {
+            let id = u128::from_str_radix(id, 16)
+                .map_err(|_| Error::Invalid(format!("{id} is not a snapshot's id")))?;
+            let store = store(object, object_endpoint.as_deref(), false)?;
+            let removed = snapshots::remove(&*store, id).map_err(Error::from)?;
+            let said = if removed { "removed" } else { "there is no such snapshot" };
+            tell(*as_json, &json!({"removed": removed}), said);
+            Ok(if removed { exit::SOUND } else { exit::UNUSABLE })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{name_of, time};
+
+    #[test]
+    fn times_are_those_of_the_calendar() {
+        assert_eq!(time(0), "1970-01-01 00:00:00 UTC");
+        assert_eq!(time(951_827_696_000), "2000-02-29 12:34:56 UTC");
+        assert_eq!(time(1_709_251_199_000), "2024-02-29 23:59:59 UTC");
+        assert_eq!(time(1_735_689_600_000), "2025-01-01 00:00:00 UTC");
+        assert_eq!(name_of(1_795_887_015_000), "20261128T173015Z");
+    }
+}

@@ -1,0 +1,58 @@
+//! Removing backups: first the manifest of each, then its volume's chunks; at last the objects that no manifest names any more. The chunks of
+//! backups that were not completed are removed, too. Interrupted at any point, the next call goes on: what it finds is a backup without a
+//! manifest, or objects that nothing names.
+
+use super::{FOLDER, Repository, manifest_key};
+use crate::error::{Error, Result};
+use crate::offline::check::Progress;
+use crate::planted;
+use std::collections::HashSet;
+use terrace_tier::address::ObjectKey;
+
+/// What was removed.
+#[derive(Default, Debug, PartialEq, Eq)]
+pub struct Pruned {
+    pub backups: Vec<String>,
+    /// Those that were not complete.
+    pub incomplete: Vec<String>,
+    pub objects: u64,
+    pub bytes: u64,
+}
+
+/// Keeps the newest `keep` complete backups, at least one.
+pub fn prune(repository: &Repository, keep: usize, progress: Progress<'_>) -> Result<Pruned> {
+    if keep == 0 {
+        return Err(Error::Invalid("at least one backup is kept".into()));
+    }
+    let _lock = repository.lock("backups are being removed")?;
+    // All manifests are readable, or nothing is removed: one that is not may name anything.
+    let (mut complete, incomplete) = repository.list()?;
+    let old: Vec<String> =
+        complete.drain(..complete.len().saturating_sub(keep)).map(|one| one.name).collect();
+    let named: HashSet<ObjectKey> = complete.iter().flat_map(|one| &one.objects).map(|one| one.key).collect();
+    let remove = |key: &str| repository.store.delete(repository.purpose, key);
+    for name in &old {
+        if !planted::MANIFEST_KEPT.on() {
+            remove(&manifest_key(name))?;
+        }
+    }
+    for name in old.iter().chain(&incomplete) {
+        let chunks = repository.keys(&format!("{FOLDER}/{name}/volume/"))?;
+        chunks.iter().try_for_each(|key| remove(key))?;
+    }
+    let mut unnamed = Vec::new();
+    repository.store.list(repository.purpose, "objects/", &mut |key, length| {
+        let object = key.strip_prefix("objects/").and_then(ObjectKey::parse);
+        if object.is_some_and(|object| !named.contains(&object)) {
+            unnamed.push((key.to_string(), length));
+        }
+    })?;
+    let mut done = Pruned { backups: old, incomplete, ..Pruned::default() };
+    for (key, length) in &unnamed {
+        remove(key)?;
+        done.objects += 1;
+        done.bytes += length;
+        progress("removing objects", done.objects, unnamed.len() as u64);
+    }
+    Ok(done)
+}
