@@ -33,7 +33,7 @@ parity: ## plays the parity table of docs/sql.md on InnoDB, MyRocks and Terrace
 	@scripts/parity.sh
 fuzz: ## runs one fuzz target under libFuzzer: NAME=tree, TIME=60 seconds
 	@scripts/fuzz.sh $(NAME)
-differ: ## runs random SQL on InnoDB and Terrace and compares: TIME=3600 seconds, SEED=1
+differ: ## runs random SQL on InnoDB and Terrace and compares: TIME=3600 seconds, SEED=1; WHAT=kv: random commands on redis-server and `terrace kv`
 	@scripts/differ.sh
 apps: ## runs other people's programs on Terrace: go-tpc's TPC-C and TPC-H, a JDBC program, SQLAlchemy; WHAT=django: Django's own tests; WHAT="schemas mediawiki wordpress": Debian's packages
 	@scripts/apps.sh

@@ -1,8 +1,14 @@
 #!/usr/bin/env bash
 # Random SQL against InnoDB and Terrace for TIME seconds from SEED on (default: from the clock). Differences are shrunk,
-# printed, and written to target/differ/report.txt.
+# printed, and written to target/differ/report.txt. WHAT=kv: random commands against redis-server 7.0 and `terrace kv`.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
+if [ "${WHAT:-sql}" = kv ]; then
+  mkdir -p "$TARGET/differ"
+  (cd "$ROOT" && cargo build -p terrace-cli --bin terrace)
+  TERRACE=$TARGET/debug/terrace "$("$ROOT/scripts/python.sh")" "$ROOT/tests/kv/differ/run.py" --seconds "${TIME:-3600}" ${SEED:+--seed "$SEED"} | tee "$TARGET/differ/kv.txt"
+  exit
+fi
 "$ROOT/scripts/build.sh" >/dev/null
 PYTHON=$("$ROOT/scripts/python.sh")
 DIR=$TARGET/differ PORT=${PORT:-3308} SEED=${SEED:-$(date +%s)000}

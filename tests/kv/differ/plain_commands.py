@@ -99,11 +99,13 @@ class PlainCommands:
         ])()
 
     def counters(self):
-        key, pick = self.key("p", 2), self.random.choice
+        # Of keys of other types only those that are no strings.
+        counter = lambda: self.random.choice(["p1", "p2"] if self.random.random() < 0.97 else ["l1", "t1"])
+        key, pick = counter(), self.random.choice
         return pick([
             lambda: ["PFADD", key, *self.some(lambda: self.random.randint(0, 3000), 0, 60)],
-            lambda: ["PFCOUNT", *self.some(lambda: self.key("p", 2), 1, 2)],
-            lambda: ["PFMERGE", key, *self.some(lambda: self.key("p", 2), 0, 2)],
+            lambda: ["PFCOUNT", *self.some(counter, 1, 2)],
+            lambda: ["PFMERGE", key, *self.some(counter, 0, 2)],
         ])()
 
     def id(self):
@@ -147,7 +149,7 @@ class PlainCommands:
             lambda: ["XTRIM", key, *self.trimmed()],
             lambda: ["XREAD", *self.maybe(0.5, "COUNT", self.random.randint(0, 4)), "STREAMS", *pick([[key, self.id()], ["t1", "t2", self.id(), "0"], [key, "$"], [key, ">"]])],
             lambda: ["XLEN", key],
-            lambda: ["XINFO", "STREAM", key, *self.maybe(0.3, "FULL")],
+            lambda: ["XINFO", "STREAM", key],
             lambda: ["XSETID", key, self.id(), *self.maybe(0.3, "ENTRIESADDED", self.random.randint(0, 50)), *self.maybe(0.2, "MAXDELETEDID", self.id())],
             lambda: self.groups(key, pick(["g1", "g2"]), pick(["c1", "c2", "c3"])),
             lambda: self.groups(key, pick(["g1", "g2"]), pick(["c1", "c2", "c3"])),

@@ -88,7 +88,7 @@ fn pfadd(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
     let (db, reply) = ctx.split();
     let created = !db.contains(args[1]);
     if created {
-        db.insert(args[1], Str::raw(&hll::empty()));
+        db.insert(args[1], Str::raw(&hll::uncounted()));
     }
     let changed = change(db, args[1], |bytes| {
         args[2..]

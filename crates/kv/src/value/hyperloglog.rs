@@ -35,6 +35,13 @@ pub fn empty() -> Vec<u8> {
     bytes
 }
 
+/// As [`empty`], with a count that is stale, as in Redis after a `PFADD` that made the key.
+pub fn uncounted() -> Vec<u8> {
+    let mut bytes = empty();
+    bytes[STALE_AT] |= STALE;
+    bytes
+}
+
 /// Whether the header and, if dense, the size are right.
 pub fn is_valid(bytes: &[u8]) -> bool {
     bytes.len() >= HEADER_BYTES
