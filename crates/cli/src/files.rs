@@ -42,6 +42,12 @@ pub struct Files {
     /// Requests to the store a second; 0: no limit
     #[arg(long, default_value_t = 0)]
     requests_per_second: u64,
+    /// Memory for objects, of all of it; without it an eighth
+    #[arg(long, value_parser = config::bytes)]
+    objects: Option<u64>,
+    /// Whether small files are packed on flash: off is for comparison
+    #[arg(long, default_value = "on", value_parser = ["on", "off"])]
+    packing: String,
     /// Clients at a time
     #[arg(long, default_value_t = config::CLIENTS_MAX)]
     clients: usize,
@@ -107,6 +113,8 @@ fn serve(options: Files) -> Result<(), String> {
     config.requests = options.requests.into();
     config.requests_per_second = options.requests_per_second;
     config.clients = options.clients;
+    config.objects = options.objects;
+    config.packing = options.packing == "on";
     let store = run::open_store(&config)?;
     let stop: &'static AtomicBool = run::stop_on_signals();
     let daemon = Daemon::start(terrace_io::real::world(), &config, store)?;

@@ -123,6 +123,33 @@ static inline int gopherDeletePath(gopherFS fs, const char *path, int recursive)
   return (recursive ? terrace_files_delete_prefix(fs, path, NULL) : terrace_files_delete(fs, path)) == TERRACE_FILES_OK ? 0 : -1;
 }
 
+static inline int gopherCreateObject(gopherFS fs, const char *object_id, int64_t data_size, char **data) {
+  uint8_t *bytes = NULL;
+  if (data_size < 0 || terrace_files_create_object(fs, object_id, (size_t)data_size, 1, &bytes) != TERRACE_FILES_OK) return -1;
+  *data = (char *)bytes;
+  return 0;
+}
+
+static inline int gopherSealObject(gopherFS fs, const char *object_id) {
+  return terrace_files_seal_object(fs, object_id) == TERRACE_FILES_OK ? 0 : -1;
+}
+
+static inline int gopherGetObject(gopherFS fs, const char *object_id, int64_t timeout_ms, const char **data) {
+  const uint8_t *bytes = NULL;
+  uint64_t wait = timeout_ms < 0 ? 0 : (uint64_t)timeout_ms;
+  if (terrace_files_get_object(fs, object_id, wait, &bytes, NULL) != TERRACE_FILES_OK) return -1;
+  *data = (const char *)bytes;
+  return 0;
+}
+
+static inline int gopherReleaseObject(gopherFS fs, const char *object_id) {
+  return terrace_files_release_object(fs, object_id) == TERRACE_FILES_OK ? 0 : -1;
+}
+
+static inline int gopherDeleteObject(gopherFS fs, const char *object_id) {
+  return terrace_files_delete_object(fs, object_id) == TERRACE_FILES_OK ? 0 : -1;
+}
+
 #ifdef __cplusplus
 }
 #endif

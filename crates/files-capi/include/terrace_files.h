@@ -128,6 +128,21 @@ int terrace_files_delete(terrace_files *fs, const char *path);
 /* Deletes every file below the folder. `count` is null, or is given their number. */
 int terrace_files_delete_prefix(terrace_files *fs, const char *folder, uint64_t *count);
 
+/* Memory objects: results that programs of this machine hand to each other, written once and read by many where they are. */
+
+/* A new object of `size` bytes, which are written at `*data` until it is sealed. Up to 8 MiB, or if `at_once` is not 0 as it will be read soon, it is made
+ * in memory; a larger one on flash, if the daemon has some. Given up if the connection ends before it is sealed. */
+int terrace_files_create_object(terrace_files *fs, const char *name, size_t size, int at_once, uint8_t **data);
+/* From now on the bytes do not change, may not be written, and all may get them. */
+int terrace_files_seal_object(terrace_files *fs, const char *name);
+/* A sealed object, whose bytes stay at `*data` until it is released; waits for it for at most `timeout_ms`, then fails with TERRACE_FILES_ABSENT. `size` is
+ * null, or is given its length. */
+int terrace_files_get_object(terrace_files *fs, const char *name, uint64_t timeout_ms, const uint8_t **data, size_t *size);
+/* Ends one get of that name. */
+int terrace_files_release_object(terrace_files *fs, const char *name);
+/* The name is free at once; readers keep the bytes until they release them. */
+int terrace_files_delete_object(terrace_files *fs, const char *name);
+
 #ifdef __cplusplus
 }
 #endif

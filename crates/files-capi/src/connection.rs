@@ -13,6 +13,8 @@ const STEP: u64 = 8 << 20;
 
 /// A connection.
 pub struct TerraceFiles {
+    /// Before the client, to which they point.
+    pub(crate) objects: crate::held::Held,
     pub(crate) client: Client,
 }
 
@@ -53,7 +55,10 @@ pub unsafe extern "C" fn terrace_files_connect(
         };
         // SAFETY: the caller's promise.
         let target = if target.is_null() { "" } else { unsafe { text(target, "target") }? };
-        *place = Box::into_raw(Box::new(TerraceFiles { client: Client::connect(&socket, target)? }));
+        *place = Box::into_raw(Box::new(TerraceFiles {
+            objects: Default::default(),
+            client: Client::connect(&socket, target)?,
+        }));
         Ok(())
     })
 }

@@ -11,18 +11,22 @@
 //! | `connection` | connecting, whole files, batches, listings, deletions |
 //! | `file` | open files |
 //! | `lease` | bytes in the shared memory |
+//! | `object`, `held` | memory objects |
 //!
 //! Not here: anything that crate `terrace_files` can do.
 
 mod connection;
 mod error;
 mod file;
+mod held;
 mod lease;
+mod object;
 
 pub use connection::*;
 pub use error::terrace_files_error;
 pub use file::*;
 pub use lease::*;
+pub use object::*;
 
 use error::{Result, invalid};
 use std::ffi::{CStr, c_char};

@@ -162,7 +162,33 @@ static void batches(terrace_files *fs) {
   free(buffer);
 }
 
+static void objects(terrace_files *fs, const char *socket) {
+  terrace_files *other;
+  uint8_t *data;
+  const uint8_t *found;
+  size_t size;
+  CHECK(terrace_files_connect(socket, NULL, &other) == TERRACE_FILES_OK);
+  CHECK(terrace_files_create_object(fs, "o", 1000, 1, &data) == TERRACE_FILES_OK && data != NULL);
+  CHECK(terrace_files_create_object(other, "o", 1, 1, &data) == TERRACE_FILES_EXISTS && data == NULL);
+  CHECK(terrace_files_delete_object(fs, "o") == TERRACE_FILES_OK);
+  CHECK(terrace_files_create_object(fs, "o", 1000, 1, &data) == TERRACE_FILES_OK);
+  memset(data, 7, 1000);
+  CHECK(terrace_files_get_object(other, "o", 10, &found, &size) == TERRACE_FILES_ABSENT && found == NULL);
+  CHECK(terrace_files_seal_object(fs, "o") == TERRACE_FILES_OK && terrace_files_seal_object(fs, "o") == TERRACE_FILES_INVALID);
+  CHECK(terrace_files_get_object(other, "o", 1000, &found, &size) == TERRACE_FILES_OK && size == 1000 && found[999] == 7);
+  CHECK(terrace_files_delete_object(fs, "o") == TERRACE_FILES_OK && terrace_files_delete_object(fs, "o") == TERRACE_FILES_ABSENT);
+  CHECK(found[0] == 7);
+  CHECK(terrace_files_release_object(other, "o") == TERRACE_FILES_OK && terrace_files_release_object(other, "o") == TERRACE_FILES_INVALID);
+  CHECK(terrace_files_create_object(NULL, "o", 1, 0, &data) == TERRACE_FILES_INVALID);
+  CHECK(terrace_files_get_object(fs, NULL, 0, &found, NULL) == TERRACE_FILES_INVALID);
+  /* What a connection holds ends with it. */
+  CHECK(terrace_files_create_object(other, "p", 10, 0, &data) == TERRACE_FILES_OK);
+  terrace_files_disconnect(other);
+}
+
 static void gopher(const char *socket) {
+  char *data;
+  const char *seen;
   gopherConfig config = {socket, NULL};
   const char *list[2] = {"/g/a", "/g/b"};
   gopherFS fs = gopherConnect(config);
@@ -192,6 +218,11 @@ static void gopher(const char *socket) {
   CHECK(gopherOpenFile(fs, "/g/none", GOPHER_READ, 0) == NULL && strlen(gopherGetLastError()) > 0);
   CHECK(gopherDeletePath(fs, "/g/a", 0) == 0 && gopherDeletePath(fs, "/g", 1) == 0);
   CHECK(gopherGetFileInfo(fs, "/g/b") == NULL);
+  CHECK(gopherCreateObject(fs, "result", 5, &data) == 0);
+  memcpy(data, "hello", 5);
+  CHECK(gopherGetObject(fs, "result", 0, &seen) == -1 && gopherSealObject(fs, "result") == 0);
+  CHECK(gopherGetObject(fs, "result", 10, &seen) == 0 && memcmp(seen, "hello", 5) == 0);
+  CHECK(gopherReleaseObject(fs, "result") == 0 && gopherDeleteObject(fs, "result") == 0);
   CHECK(gopherDisconnect(fs) == 0);
 }
 
@@ -204,6 +235,7 @@ int main(int argc, char **argv) {
   files(fs);
   leases(fs);
   batches(fs);
+  objects(fs, argv[1]);
   CHECK(terrace_files_delete_prefix(fs, "c", NULL) == TERRACE_FILES_OK);
   terrace_files_disconnect(fs);
   terrace_files_disconnect(NULL);

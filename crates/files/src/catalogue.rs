@@ -16,16 +16,19 @@
 //!
 //! Not here: moving bytes (`read`), sockets (`session`).
 
+mod beside;
 mod checks;
 mod lru;
 mod room;
 #[cfg(test)]
 mod tests;
 
+pub use beside::{Offer, Wanted, number_of};
 pub use room::{Room, Victim};
 
 use crate::memory::extents::{Extent, Extents};
 use crate::memory::index::Index;
+use crate::planted;
 use hashbrown::HashMap;
 use lru::Lru;
 use std::collections::VecDeque;
@@ -142,6 +145,10 @@ pub struct Counts {
     pub failed: u64,
     /// Blocks evicted from memory.
     pub evicted: u64,
+    /// Files that were brought beside others; those of them that were evicted after they had been used, and before.
+    pub brought: u64,
+    pub brought_used: u64,
+    pub brought_unused: u64,
     /// Files found in another version than the known one.
     pub changed: u64,
     /// Reads of files past their time that were served because the store did not answer.
@@ -190,6 +197,8 @@ struct Block {
     leases: u32,
     /// Its file has it; otherwise it is freed with the last lease.
     attached: bool,
+    /// It came beside another file, from flash.
+    brought: bool,
     accesses: u8,
 }
 
@@ -248,6 +257,8 @@ pub struct Catalogue {
     pub done: Vec<Done>,
     pub tasks: Vec<Task>,
     pub counts: Counts,
+    /// The counts of brought files that were told already.
+    brought_told: (u64, u64),
     /// Bytes were freed since the flag was cleared.
     pub freed: bool,
 }
@@ -280,6 +291,7 @@ impl Catalogue {
             done: Vec::new(),
             tasks: Vec::new(),
             counts: Counts::default(),
+            brought_told: (0, 0),
             freed: false,
         }
     }
@@ -309,7 +321,9 @@ impl Catalogue {
     }
 
     fn withdraw(&self, path: &str, number: u32) {
-        if let Some(index) = &self.index {
+        if let Some(index) = &self.index
+            && !planted::NOT_WITHDRAWN.on()
+        {
             index.withdraw(path, number);
         }
     }
@@ -469,19 +483,27 @@ impl Catalogue {
     }
 
     /// A block without leases, in its file.
-    fn attach(&mut self, path: &Arc<str>, version: &Arc<str>, index: u32, extent: Extent) -> Option<BlockId> {
+    fn attach(
+        &mut self,
+        path: &Arc<str>,
+        version: &Arc<str>,
+        index: u32,
+        extent: Extent,
+        brought: bool,
+    ) -> Option<BlockId> {
         let file = self.files.get_mut(path)?;
         let id = self.free_blocks.pop().unwrap_or(self.blocks.len() as BlockId);
         file.slots.retain(|(i, _)| *i != index);
         file.slots.push((index, Slot::Here(id)));
         let (path, version) = (path.clone(), version.clone());
-        let block = Some(Block { path, version, index, extent, leases: 0, attached: true, accesses: 0 });
+        let block =
+            Some(Block { path, version, index, extent, leases: 0, attached: true, brought, accesses: 0 });
         match self.blocks.get_mut(id as usize) {
             Some(place) => *place = block,
             None => self.blocks.push(block),
         }
         self.lru.push(id);
-        if self.settings.saves {
+        if self.settings.saves && !brought {
             self.unsaved.push_back(id);
             if self.unsaved.len() > UNSAVED_MAX {
                 self.unsaved.pop_front();
@@ -514,7 +536,9 @@ impl Catalogue {
                 return waiters.into_iter().for_each(|id| self.fail_waiting(id, &fault));
             }
         };
-        let Some(block) = self.attach(path, &version, index, extent) else { return self.give_back(extent) };
+        let Some(block) = self.attach(path, &version, index, extent, false) else {
+            return self.give_back(extent);
+        };
         for id in waiters {
             let Some(waiting) = self.waiting.get_mut(&id) else { continue };
             let Some(place @ None) = waiting.got.get_mut((index - waiting.first) as usize) else { continue };
@@ -578,6 +602,9 @@ impl Catalogue {
     pub fn written(&mut self, path: &Arc<str>, now: Nanos) {
         let Some(file) = self.files.get_mut(path) else { return };
         file.epoch += 1;
+        if planted::KNOWN_AFTER_WRITE.on() {
+            return;
+        }
         self.void(path).into_iter().for_each(|id| self.restart(id, now));
     }
 

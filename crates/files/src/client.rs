@@ -6,7 +6,10 @@
 //! A connection that failed stays failed: its leases are gone, and views of it must not be used any longer. They cannot be: a view borrows its
 //! client, and reading one of a failed client panics.
 
+mod objects;
 pub mod shared;
+
+pub use objects::{NewObject, Object};
 
 use crate::catalogue::Fault;
 use crate::unix::{connect, receive_with_fd};
@@ -62,6 +65,9 @@ pub struct Client {
     /// Requests, and releases before them, that are not sent yet.
     output: RefCell<Vec<u8>>,
     released: RefCell<Vec<u32>>,
+    /// Objects whose release was not told yet, and the memory of objects, mapped when it is used first.
+    released_objects: RefCell<Vec<u64>>,
+    objects: std::cell::OnceCell<objects::ObjectMemory>,
     next: Cell<u64>,
     mapping: Arc<Mapping>,
     pub shared: Shared,
@@ -140,6 +146,8 @@ impl Client {
             input: RefCell::new(input),
             output: RefCell::default(),
             released: RefCell::default(),
+            released_objects: RefCell::default(),
+            objects: std::cell::OnceCell::new(),
             next: Cell::new(1),
             mapping,
             shared,
@@ -159,6 +167,7 @@ impl Client {
     }
 
     fn releases(&self) {
+        self.object_releases();
         let mut released = self.released.borrow_mut();
         if !released.is_empty() {
             let mut out = self.output.borrow_mut();

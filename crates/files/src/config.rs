@@ -1,12 +1,13 @@
 //! How a daemon is set up, and how its memory is divided. Pure.
 //!
-//! One number bounds memory. Of it: what the flash cache needs for its index and its queue; one eighth for bodies of requests; one sixteenth
-//! for what is known of files, and an index of as many of them that clients map; the rest is the arena that they map, too.
+//! One number bounds memory. Of it: what the flash cache needs for its index and its queue; with flash, one eighth for packing small files; one
+//! eighth for bodies of requests, one for memory objects; one sixteenth for what is known of files, and an index of as many of them that clients map; the rest is the arena that they map, too.
 
 use crate::catalogue::{BLOCK_BYTES, Freshness};
 use crate::flash::Flash;
 use crate::groups::ORPHAN_TIME;
 use crate::memory::index::{HEADER_BYTES, SET_BYTES};
+use crate::packing;
 use std::path::PathBuf;
 
 /// Clients at a time.
@@ -15,6 +16,10 @@ pub const CLIENTS_MAX: usize = 1024;
 const FILE_BYTES: u64 = 512;
 /// Memory of an entry of the index, in bytes.
 const ENTRY_BYTES: u64 = 128;
+/// Memory objects have one part in this many, unless a size is given.
+const OBJECTS_SHARE: u64 = 8;
+/// Packing has one part in this many of the memory.
+const PACKING_SHARE: u64 = 8;
 /// Memory of a client's buffers while it is idle, in bytes, is below this.
 const ARENA_MIN: u64 = 4 * BLOCK_BYTES;
 
@@ -33,6 +38,10 @@ pub struct Config {
     /// Requests to the store a second; 0 is no limit.
     pub requests_per_second: u64,
     pub clients: usize,
+    /// Memory for objects, in bytes, of all of it; None: an eighth.
+    pub objects: Option<u64>,
+    /// Small files are packed on flash; off for comparison.
+    pub packing: bool,
     /// How long files that were not committed wait for their client after the daemon was started again, in nanoseconds.
     pub orphan_time: u64,
 }
@@ -49,6 +58,8 @@ impl Config {
             requests: 128,
             requests_per_second: 0,
             clients: CLIENTS_MAX,
+            objects: None,
+            packing: true,
             orphan_time: ORPHAN_TIME,
         }
     }
@@ -62,25 +73,44 @@ pub struct Shares {
     pub files: usize,
     /// Bytes of the index that clients read.
     pub index: u64,
+    /// Bytes of the arena of memory objects.
+    pub objects: u64,
+    /// None: small files are not packed.
+    pub packing: Option<packing::Shares>,
 }
 
 impl Config {
     pub fn shares(&self) -> Result<Shares, String> {
         let flash =
-            self.flash.as_ref().map_or(0, |(_, bytes)| Flash::memory_bytes(bytes - pending_bytes(*bytes)));
+            self.flash.as_ref().map_or(0, |(_, bytes)| Flash::memory_bytes(cache_bytes(*bytes), self.memory));
+        let packing_bytes =
+            if self.packing && self.flash.is_some() { self.memory / PACKING_SHARE } else { 0 };
+        let packing = packing::Shares::of(packing_bytes);
+        let flash = flash + packing.map_or(0, |_| packing_bytes);
+        let objects = self.objects.unwrap_or(self.memory / OBJECTS_SHARE) / 4096 * 4096;
         let bodies = self.memory / 8;
         let files = self.memory / 16;
         let index = HEADER_BYTES + (files / FILE_BYTES * ENTRY_BYTES).next_multiple_of(SET_BYTES);
-        let arena = self.memory.saturating_sub(flash + bodies + files + index) / 4096 * 4096;
+        let arena = self.memory.saturating_sub(flash + bodies + files + index + objects) / 4096 * 4096;
         if arena < ARENA_MIN {
-            let needed = (flash + ARENA_MIN) * 4 / 3 + (1 << 20);
+            let needed = (flash + ARENA_MIN) * 8 / 5 + (1 << 20);
             return Err(format!(
                 "{} bytes of memory are too few: {} are needed at least, of which {flash} for the index and the queue of flash",
                 self.memory, needed
             ));
         }
-        Ok(Shares { arena, bodies, files: (files / FILE_BYTES) as usize, index })
+        Ok(Shares { arena, bodies, files: (files / FILE_BYTES) as usize, index, objects, packing })
     }
+}
+
+/// Flash for memory objects, of all that the daemon has.
+pub fn object_bytes(flash: u64) -> u64 {
+    flash / 8
+}
+
+/// Flash for the cache: what files that are not committed, and objects, leave of it.
+pub fn cache_bytes(flash: u64) -> u64 {
+    flash - pending_bytes(flash) - object_bytes(flash)
 }
 
 /// Flash for files that are not committed, of all that the daemon has.
@@ -172,13 +202,22 @@ mod tests {
 
     #[test]
     fn the_shares_of_memory_are_no_more_than_all_of_it() {
-        for (memory, flash) in [(64 << 20, 0), (2 << 30, 0), (2 << 30, 20 << 30), (8 << 30, 200 << 30)] {
+        for (memory, flash) in
+            [(64 << 20, 0), (128 << 20, 256 << 20), (2 << 30, 0), (2 << 30, 20 << 30), (8 << 30, 200 << 30)]
+        {
             let mut config = Config::new("/s", memory);
             config.flash = (flash > 0).then(|| ("/f".into(), flash));
             let shares = config.shares().unwrap();
-            let index = if flash > 0 { Flash::memory_bytes(flash - pending_bytes(flash)) } else { 0 };
+            let index = if flash > 0 { Flash::memory_bytes(cache_bytes(flash), memory) } else { 0 };
+            assert_eq!(shares.packing.is_some(), flash > 0);
+            let index = index + if flash > 0 { memory / PACKING_SHARE } else { 0 };
             assert!(
-                shares.arena + shares.bodies + shares.files as u64 * FILE_BYTES + shares.index + index
+                shares.objects
+                    + shares.arena
+                    + shares.bodies
+                    + shares.files as u64 * FILE_BYTES
+                    + shares.index
+                    + index
                     <= memory
             );
             assert!(shares.arena >= memory / 4, "{memory} {flash}: {shares:?}");

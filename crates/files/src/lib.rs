@@ -10,6 +10,8 @@
 //! | `catalogue` | the cached files, their versions, and the reads that wait for them: pure |
 //! | `memory` | the arena that clients map, and which bytes of it are free |
 //! | `flash` | the cache of blocks on local flash |
+//! | `objects` | memory objects: results that programs hand to each other |
+//! | `packing` | small files, packed by directory into blocks of that cache |
 //! | `stores` | the object store, with its limits |
 //! | `wire` | the protocol, for both ends |
 //! | `unix` | sockets, and descriptors passed through them |
@@ -27,6 +29,9 @@ pub mod config;
 pub mod flash;
 pub mod groups;
 pub mod memory;
+pub mod objects;
+pub mod packing;
+pub mod planted;
 pub mod read;
 pub mod run;
 pub mod session;

@@ -7,10 +7,12 @@
 //! the arena, are counted by [`Bodies`]: a request waits until there is room for its answer. A block that finds no room in the arena, as all
 //! of it is under lease, waits [`ROOM_WAIT`] and then fails.
 //!
-//! Locks: `catalogue`, for memory work only; then `queue` or `answers`. No I/O under any.
+//! Locks: `catalogue` or `objects`, for memory work only; then `queue` or `answers`. No I/O under any.
 
+mod beside;
 pub mod bodies;
 mod fetch;
+mod pack;
 mod save;
 
 use crate::catalogue::{Catalogue, Done, Read, Task};
@@ -18,6 +20,8 @@ use crate::flash::Flash;
 use crate::groups::Groups;
 use crate::memory::arena::Arena;
 use crate::memory::index::Index;
+use crate::objects::Objects;
+use crate::objects::spill::ObjectBytes;
 use crate::stores::Store;
 use bodies::Bodies;
 use parking_lot::Mutex;
@@ -57,6 +61,8 @@ pub enum Outcome {
     Frames(Vec<u8>),
     /// A step of a file that is being written.
     Written(crate::write::Step),
+    /// There is room for an object that its client wants to create.
+    ObjectRoom { name: Arc<str>, len: u64, at_once: bool },
 }
 
 pub struct Files {
@@ -68,6 +74,9 @@ pub struct Files {
     pub index: Index,
     /// Files that are written together.
     pub groups: Groups,
+    /// Memory objects, and their bytes.
+    pub objects: Mutex<Objects>,
+    pub object_bytes: ObjectBytes,
     catalogue: Mutex<Catalogue>,
     queue: Mutex<VecDeque<Work>>,
     wake: Arc<Event>,
@@ -90,7 +99,9 @@ impl Files {
         body_bytes: u64,
         index: Index,
         groups: Groups,
+        objects: (Objects, ObjectBytes),
     ) -> Files {
+        let (objects, object_bytes) = objects;
         Files {
             bodies: Bodies::new(world.clone(), body_bytes),
             world,
@@ -99,6 +110,8 @@ impl Files {
             arena,
             index,
             groups,
+            objects: Mutex::new(objects),
+            object_bytes,
             catalogue: Mutex::new(catalogue),
             queue: Mutex::default(),
             wake: Arc::new(Event::new()),
@@ -126,6 +139,7 @@ impl Files {
         }
         if self.flash.is_some() {
             workers.push(self.world.sched.try_spawn(Box::new(save::Saver::new(self.clone())))?);
+            workers.push(self.world.sched.try_spawn(Box::new(pack::Packer::new(self.clone())))?);
         }
         Ok(workers)
     }

@@ -1,10 +1,12 @@
 //! Starting the daemon, and stopping it.
 
 use crate::catalogue::{Catalogue, Settings};
-use crate::config::{Config, pending_bytes};
-use crate::flash::Flash;
+use crate::config::{self, Config, cache_bytes, pending_bytes};
+use crate::flash::{Flash, Packing};
 use crate::groups::Groups;
 use crate::memory::arena::Arena;
+use crate::objects::spill::ObjectBytes;
+use crate::objects::{self, Objects};
 use crate::read::Files;
 use crate::session::EventLoop;
 use crate::stores::{self, Store};
@@ -50,7 +52,9 @@ impl Daemon {
         let store = Arc::new(Store::new(store, world.clone(), config.requests_per_second)?);
         let flash = match &config.flash {
             Some((directory, bytes)) => {
-                Some(Flash::open(directory, bytes - pending_bytes(*bytes), &store.name())?)
+                let packing = shares.packing.map(|packing| Packing { shares: packing, arena: shares.arena });
+                let bytes = cache_bytes(*bytes);
+                Some(Flash::open(&world, directory, bytes, config.memory, &store.name(), packing)?)
             }
             None => None,
         };
@@ -61,6 +65,14 @@ impl Daemon {
             }
             None => Groups::none(),
         };
+        let directory = config.flash.as_ref().map(|(directory, _)| directory.join("objects"));
+        let object_bytes = ObjectBytes::open(shares.objects, directory.as_deref())?;
+        let flash_bytes = config.flash.as_ref().map_or(0, |(_, bytes)| config::object_bytes(*bytes));
+        let objects = Objects::new(objects::Settings {
+            memory_bytes: shares.objects,
+            flash_bytes: if object_bytes.has_flash() { flash_bytes } else { 0 },
+        });
+        let objects = (objects, object_bytes);
         let mut catalogue = Catalogue::new(Settings {
             freshness: config.freshness,
             arena_bytes: shares.arena,
@@ -75,7 +87,7 @@ impl Daemon {
         // Both who have the index are parts of `Files`, as the arena is, and end with it.
         let index = arena.index(seed, epoch);
         catalogue.publish_in(index.clone());
-        let files = Files::new(world, store, flash, arena, catalogue, shares.bodies, index, groups);
+        let files = Files::new(world, store, flash, arena, catalogue, shares.bodies, index, groups, objects);
         let files = Arc::new(files);
         let event_loop = EventLoop::new(files.clone(), &config.socket, config.clients)
             .map_err(|error| format!("{}: {error}", config.socket.display()))?;
@@ -102,4 +114,5 @@ fn save(files: &Files) {
     let until = files.world.clock.now() + SAVE_TIME;
     let victims = files.tell(|catalogue, _| catalogue.all_idle());
     let _ = victims.iter().all(|victim| files.save(flash, victim, until));
+    flash.pack_all(until);
 }

@@ -3,7 +3,7 @@
 //! One thread serves all of them. A turn: wait for sockets and workers; read and decode; lock the catalogue once, for the leases that ended
 //! and the reads that were asked for; write the answers. What needs flash or the store is a worker's, and its answer comes in a later turn.
 //!
-//! A client holds leases, files that it writes, groups of them, and requests without an answer. All end with its connection: leases are
+//! A client holds leases, objects, files that it writes, groups of them, and requests without an answer. All end with its connection: leases are
 //! released, writes and groups aborted, answers that come too late are dropped and their leases released.
 //!
 //! Limits. Clients: the next is told so and closed. Requests of a client without an answer: [`REQUESTS_MAX`]; the client is then not read.
@@ -15,6 +15,7 @@ mod batch;
 mod client;
 mod commit;
 mod event_loop;
+mod objects;
 mod serve;
 mod status;
 

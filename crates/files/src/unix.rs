@@ -70,6 +70,17 @@ pub fn unlink(path: &Path) -> Result<()> {
     checked(unsafe { libc::unlink(address.sun_path.as_ptr()) })
 }
 
+/// Opens a file to map it.
+pub fn open(path: &Path, writes: bool) -> Result<OwnedFd> {
+    let name = std::ffi::CString::new(path.as_os_str().as_bytes()).map_err(Error::other)?;
+    let flags = if writes { libc::O_RDWR } else { libc::O_RDONLY };
+    // SAFETY: the name ends with a zero byte.
+    let fd = unsafe { libc::open(name.as_ptr(), flags | libc::O_CLOEXEC) };
+    checked(fd)?;
+    // SAFETY: the descriptor is new and has no other owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
 static STOP: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn on_signal(_: libc::c_int) {

@@ -43,6 +43,12 @@ pub enum Op {
     OpenInGroup = 19,
     CommitGroup = 20,
     AbortGroup = 21,
+    MapObjects = 32,
+    CreateObject = 33,
+    SealObject = 34,
+    GetObject = 35,
+    ReleaseObjects = 36,
+    DeleteObject = 37,
 }
 
 impl Op {
@@ -70,6 +76,12 @@ impl Op {
             OpenInGroup,
             CommitGroup,
             AbortGroup,
+            MapObjects,
+            CreateObject,
+            SealObject,
+            GetObject,
+            ReleaseObjects,
+            DeleteObject,
         ];
         all.into_iter().find(|op| *op as u8 == byte)
     }

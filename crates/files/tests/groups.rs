@@ -167,3 +167,13 @@ fn an_outage_during_the_commit_is_taken_back_when_the_store_is_there_again() {
     while figure(&client, "groups") > 0 {}
     assert!(is_whole || stored(&rig) == before(), "{:?}", stored(&rig).keys());
 }
+
+#[test]
+#[ignore = "a planted bug"]
+fn planted_group_half_committed_is_found() {
+    terrace_files::planted::GROUP_HALF_COMMITTED.set(true);
+    let claim = after_a_failure_nothing_of_the_group_is_visible_and_what_it_replaced_is_back;
+    let result = std::panic::catch_unwind(claim);
+    terrace_files::planted::GROUP_HALF_COMMITTED.set(false);
+    assert!(result.is_err(), "the planted bug was not found");
+}

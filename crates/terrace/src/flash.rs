@@ -22,6 +22,7 @@ use crate::{Error, ErrorKind, Result};
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
+use terrace_io::World;
 use terrace_io::disk::Disk;
 use terrace_io::observe;
 use terrace_io::real::disk::RealDisk;
@@ -29,7 +30,8 @@ use terrace_io::real::world;
 use terrace_io::sched::WorkerHandle;
 pub use terrace_tier::flash::admission::filter::Rule;
 pub use terrace_tier::flash::blocks::{
-    BlockCache, BlockCounters, BlockKey, BlockSettings, BlockStatus, BlockWorker, Offered, StoredKey, Value,
+    BlockCache, BlockCounters, BlockKey, BlockSettings, BlockStatus, BlockWorker, Offered, Part, StoredKey,
+    Value,
 };
 pub use terrace_tier::flash::key::Key;
 
@@ -45,8 +47,13 @@ impl<K: StoredKey> FlashCache<K> {
     pub fn open(path: impl AsRef<Path>, settings: BlockSettings) -> Result<FlashCache<K>> {
         let path = path.as_ref();
         let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(path).unwrap_or_else(|_| RealDisk::at(path)));
-        let cache = Arc::new(BlockCache::open(&*observe::disk(disk), settings));
-        let worker = world().sched.try_spawn(Box::new(BlockWorker(cache.clone()))).map_err(|error| {
+        FlashCache::open_on(&*observe::disk(disk), &world(), settings)
+    }
+
+    /// As `open`, on a disk and in a world that the caller has: tests simulate them.
+    pub fn open_on(disk: &dyn Disk, world: &World, settings: BlockSettings) -> Result<FlashCache<K>> {
+        let cache = Arc::new(BlockCache::open(disk, settings));
+        let worker = world.sched.try_spawn(Box::new(BlockWorker(cache.clone()))).map_err(|error| {
             Error::new(ErrorKind::Unavailable, format!("no thread can be had for the flash cache: {error}"))
         })?;
         Ok(FlashCache { cache, worker: Some(worker) })

@@ -45,6 +45,17 @@ impl Catalogue {
         if victims.is_empty() { Room::Full } else { Room::Evicted(victims) }
     }
 
+    /// Evicts the blocks that were not used for longest, of about `bytes`.
+    pub(super) fn evict_bytes(&mut self, bytes: u64, victims: &mut Vec<Victim>) {
+        let mut sum = 0;
+        while sum < bytes
+            && let Some(victim) = self.lru.oldest().and_then(|id| self.evict(id))
+        {
+            sum += victim.extent.taken();
+            victims.push(victim);
+        }
+    }
+
     /// Takes a block without leases out of memory.
     fn evict(&mut self, id: BlockId) -> Option<Victim> {
         self.lru.remove(id);
@@ -55,6 +66,8 @@ impl Catalogue {
             file.slots.retain(|(_, slot)| !matches!(slot, Slot::Here(here) if *here == id));
         }
         self.counts.evicted += 1;
+        self.counts.brought_used += u64::from(block.brought && block.accesses > 0);
+        self.counts.brought_unused += u64::from(block.brought && block.accesses == 0);
         let super::Block { path, version, index, extent, accesses, .. } = block;
         Some(Victim { path, version, index, extent, accesses })
     }

@@ -383,3 +383,107 @@ fn in_an_outage_a_file_past_its_time_is_served_and_checked_again_a_second_later(
     catalogue.begin(read(4, "a"), 2 + TTL + 1_000_000_000);
     assert_eq!((answers(&mut catalogue), catalogue.tasks.len()), (Vec::<u64>::new(), 3));
 }
+
+/// Runs a claim with the bug planted; it has to fail.
+fn found_with(bug: &crate::planted::Switch, claim: fn()) {
+    static ONE_AT_A_TIME: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
+    let _alone = ONE_AT_A_TIME.lock();
+    bug.set(true);
+    let result = std::panic::catch_unwind(claim);
+    bug.set(false);
+    assert!(result.is_err(), "the planted bug was not found");
+}
+
+#[test]
+fn a_write_here_ends_what_is_known_of_the_file() {
+    let mut catalogue = catalogue(Freshness::Immutable);
+    catalogue.begin(read(1, "a"), 1);
+    start(&mut catalogue, "a", 0, 1, 1000);
+    let index = catalogue.index.clone().unwrap();
+    assert!(index.find("a", 0, 6).is_some());
+    catalogue.written(&"a".into(), 7);
+    assert!(index.find("a", 0, 8).is_none(), "clients read the old version without a question");
+    catalogue.begin(read(2, "a"), 8);
+    assert_eq!(answers(&mut catalogue), [1], "the old version is served after the change");
+}
+
+#[test]
+fn a_file_that_is_brought_beside_another_is_taken_in_the_known_version_alone() {
+    let mut catalogue = catalogue(Freshness::Immutable);
+    catalogue.begin(Read { wants: Wants::Stat, ..read(1, "a") }, 1);
+    catalogue.checked(&"a".into(), 0, Ok((Meta { version: version(2), length: 1000 }, None)), 5);
+    let offer = |number: u64, len| Offer { path: "a".into(), version: number_of(&version(number)), len };
+    let offers = [offer(1, 1000), offer(2, 999), Offer { path: "unknown".into(), ..offer(2, 1000) }];
+    assert!(catalogue.room_beside(&offers, &[0, 1, 2], true).found.is_empty());
+    let right = [offer(2, 1000)];
+    let found = catalogue.room_beside(&right, &[0], true).found;
+    assert_eq!(found.len(), 1);
+    catalogue.brought(&right[0], found[0].1);
+    catalogue.check_invariants();
+    catalogue.begin(read(2, "a"), 6);
+    assert_eq!((answers(&mut catalogue), catalogue.tasks.len(), catalogue.counts.hits), (vec![1, 2], 1, 1));
+    assert!(catalogue.room_beside(&right, &[0], true).found.is_empty(), "it is here");
+}
+
+#[test]
+fn brought_files_make_way_for_others_and_whether_they_were_used_is_counted() {
+    let mut catalogue = catalogue(Freshness::Immutable);
+    let len = ARENA / 4;
+    for (n, path) in ["a", "b", "c"].into_iter().enumerate() {
+        catalogue.begin(Read { wants: Wants::Stat, ..read(n as u64, path) }, 1);
+        let meta = Meta { version: version(1), length: len };
+        catalogue.checked(&path.into(), 0, Ok((meta, None)), 5);
+    }
+    let number = number_of("v1");
+    let offers: Vec<Offer> =
+        ["a", "b", "c"].into_iter().map(|path| Offer { path: path.into(), version: number, len }).collect();
+    for (place, extent) in catalogue.room_beside(&offers, &[0, 1], true).found {
+        catalogue.brought(&offers[place], extent);
+    }
+    let ids: Vec<BlockId> = catalogue
+        .blocks
+        .iter()
+        .enumerate()
+        .filter(|(_, b)| b.as_ref().is_some_and(|b| &*b.path == "a"))
+        .map(|(id, _)| id as u32)
+        .collect();
+    catalogue.touched(ids, 1);
+    let Room::Found(_taken) = catalogue.allocate(ARENA / 2) else { panic!("half is free") };
+    let wanted = catalogue.room_beside(&offers, &[2], true);
+    assert_eq!((wanted.found.len(), wanted.waiting, wanted.victims.len()), (0, vec![2], 1));
+    assert_eq!(&*wanted.victims[0].path, "b", "it was not used for longest");
+    assert_eq!(catalogue.take_news_of_brought(), (0, 1));
+    catalogue.give_back(wanted.victims[0].extent);
+    let found = catalogue.room_beside(&offers, &[2], false).found;
+    catalogue.brought(&offers[2], found[0].1);
+    assert!(matches!(catalogue.allocate(ARENA / 4), Room::Evicted(victims) if &*victims[0].path == "a"));
+    assert_eq!((catalogue.take_news_of_brought(), catalogue.counts.brought), ((1, 0), 3));
+    catalogue.check_invariants();
+}
+
+#[test]
+#[ignore = "a planted bug"]
+fn planted_old_flight_believed_is_found() {
+    found_with(&crate::planted::OLD_FLIGHT_BELIEVED, a_flight_that_began_before_a_write_is_made_again);
+}
+
+#[test]
+#[ignore = "a planted bug"]
+fn planted_known_after_write_is_found() {
+    found_with(&crate::planted::KNOWN_AFTER_WRITE, a_write_here_ends_what_is_known_of_the_file);
+}
+
+#[test]
+#[ignore = "a planted bug"]
+fn planted_brought_version_ignored_is_found() {
+    found_with(
+        &crate::planted::BROUGHT_VERSION_IGNORED,
+        a_file_that_is_brought_beside_another_is_taken_in_the_known_version_alone,
+    );
+}
+
+#[test]
+#[ignore = "a planted bug"]
+fn planted_not_withdrawn_is_found() {
+    found_with(&crate::planted::NOT_WITHDRAWN, a_write_here_ends_what_is_known_of_the_file);
+}

@@ -36,6 +36,15 @@ pub struct Loading {
 impl Arena {
     /// Memory is taken page by page, as it is written. `bytes` is a multiple of 4096.
     pub fn new(bytes: u64, index_bytes: u64) -> Result<Arena> {
+        Arena::sealed(bytes, index_bytes, libc::F_SEAL_FUTURE_WRITE)
+    }
+
+    /// An arena that clients map to write, too: for objects, each of which one client writes.
+    pub fn writable(bytes: u64) -> Result<Arena> {
+        Arena::sealed(bytes, 0, 0)
+    }
+
+    fn sealed(bytes: u64, index_bytes: u64, seal: libc::c_int) -> Result<Arena> {
         let mapped = usize::try_from(bytes + index_bytes).map_err(Error::other)?;
         let bytes = bytes as usize;
         // SAFETY: the name is a C string.
@@ -67,7 +76,7 @@ impl Arena {
             _ => return Err(Error::last_os_error()),
         };
         let arena = Arena { fd, base, bytes, mapped };
-        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL;
+        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | seal | libc::F_SEAL_SEAL;
         // SAFETY: the descriptor is open.
         if unsafe { libc::fcntl(arena.fd.as_raw_fd(), libc::F_ADD_SEALS, seals) } != 0 {
             return Err(Error::last_os_error());

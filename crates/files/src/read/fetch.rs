@@ -7,6 +7,7 @@ use super::{Files, ROOM_WAIT};
 use crate::catalogue::{BLOCK_BYTES, Fault, Meta, Room, Task, block_len};
 use crate::memory::arena::Loading;
 use crate::memory::extents::Extent;
+use crate::packing::{FILE_MAX, Found};
 
 /// Files up to this length are fetched whole by their first request.
 const START_BYTES: u64 = 1 << 20;
@@ -99,6 +100,21 @@ impl Files {
     }
 
     fn block(&self, path: &str, version: &str, index: u32, len: u64) -> Result<Extent, Fault> {
+        if index == 0
+            && len < FILE_MAX
+            && let Some(flash) = &self.flash
+            && let Some(found) = flash.find_packed(path, version, |bytes| self.bodies.take(bytes as u64))
+            && let Some(bytes) = found.bytes().filter(|bytes| bytes.len() as u64 == len)
+        {
+            let filled = self.fill(len, |place| {
+                place.copy_from_slice(bytes);
+                Ok(true)
+            });
+            if let Found::Packed { loaded, is_new: true, .. } = &found {
+                self.bring(flash, loaded, path);
+            }
+            return whole(filled?);
+        }
         if let Some(flash) = &self.flash
             && let Some(value) = flash.find(path, index, version)
             && value.len() as u64 == len

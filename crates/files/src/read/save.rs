@@ -37,6 +37,10 @@ impl Files {
             if self.world.clock.now() >= until {
                 return false;
             }
+            if self.is_stopping() {
+                // The worker that packs has ended.
+                flash.pack_all(until);
+            }
             self.world.sched.wait(&never, never.ticket(), Some(QUEUE_LOOK));
         }
         true

@@ -14,6 +14,7 @@ use super::client::{Client, Pending};
 use super::serve::Decoded;
 use crate::catalogue::Fault;
 use crate::groups::{Before, Kept, Member, Name};
+use crate::planted;
 use crate::read::{Files, Outcome, Reply};
 use crate::wire::{Fields, Malformed, Op, Put, put_fault, status as code};
 use crate::write::PART_BYTES;
@@ -215,6 +216,9 @@ fn show(end: &End, files: &Files, member: &Member) {
 }
 
 fn shown(end: Arc<End>, files: &Files) {
+    if end.has_failed() && planted::GROUP_HALF_COMMITTED.on() {
+        return gone(end, files);
+    }
     if end.has_failed() {
         return end.each(files, take_back, taken_back);
     }

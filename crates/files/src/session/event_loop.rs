@@ -5,9 +5,11 @@
 
 use super::client::{Client, Flow};
 use super::commit;
+use super::objects;
 use super::serve::Turn;
 use crate::catalogue::Done;
 use crate::memory::index::VOUCHED;
+use crate::objects::IDLE_TIME;
 use crate::read::{Files, Outcome, Reply};
 use crate::unix;
 use crate::wire::{Put, status};
@@ -87,13 +89,24 @@ impl EventLoop {
             self.files.index.vouch(now);
             if now >= self.next_look {
                 self.next_look = now + LOOK;
+                self.files.objects.lock().delete_idle(now.saturating_sub(IDLE_TIME));
+                objects::remove_dropped(&self.files);
                 for name in self.files.groups.overdue(now) {
                     if let Ok((members, record)) = self.files.groups.end(name, None) {
                         self.files.submit(commit::abort(name, members, record, None));
                     }
                 }
             }
-            let sleep = if self.again.is_empty() { SLEEP_MS } else { 0 };
+            let deadline = {
+                let mut objects = self.files.objects.lock();
+                let over = objects.expire(now);
+                let deadline = objects.next_deadline();
+                drop(objects);
+                over.into_iter().for_each(|answer| objects::deliver(&self.files, answer));
+                deadline
+            };
+            let wait_ms = deadline.map_or(SLEEP_MS, |at| at.saturating_sub(now).div_ceil(1_000_000));
+            let sleep = if self.again.is_empty() { SLEEP_MS.min(wait_ms) } else { 0 };
             match self.poll.poll(&mut events, Some(Duration::from_millis(sleep))) {
                 Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
                 _ => {}
@@ -222,6 +235,10 @@ impl EventLoop {
                 client.output.extend_from_slice(&frames);
                 client.pending.remove(&reply.request);
             }
+            (Some(client), Outcome::ObjectRoom { name, len, at_once }) => {
+                client.pending.remove(&reply.request);
+                objects::create(&files, client, reply.request, name, len, at_once);
+            }
             (Some(client), Outcome::Written(step)) => Turn::stepped(&files, client, reply.request, step),
             (None, Outcome::Written(crate::write::Step::Begun(Ok(upload)))) => {
                 files.submit(Box::new(move |files| files.store.abort(&upload)));
@@ -233,6 +250,8 @@ impl EventLoop {
     fn close(&mut self, place: usize) {
         let Some(mut client) = self.clients.get_mut(place).and_then(Option::take) else { return };
         let _ = self.poll.registry().deregister(&mut client.stream);
+        self.files.objects.lock().client_gone(client.id);
+        objects::remove_dropped(&self.files);
         let leases = client.leases();
         self.files.tell(|catalogue, _| leases.into_iter().for_each(|block| catalogue.release(block)));
         for (handle, mut writer) in std::mem::take(&mut client.writers) {

@@ -3,7 +3,7 @@
 use super::batch::{Batch, Item, put_read};
 use super::client::{Client, Pending};
 use super::commit;
-use super::{LISTED_MAX, WRITERS_MAX, status};
+use super::{LISTED_MAX, WRITERS_MAX, objects, status};
 use crate::catalogue::{BlockId, Done, Fault, Read, Wants};
 use crate::groups::Kept;
 use crate::read::{Files, Outcome, Reply};
@@ -95,6 +95,12 @@ impl Turn {
             Op::BeginGroup | Op::ResumeGroup | Op::CommitGroup | Op::AbortGroup => {
                 commit::group(files, client, request, op, &mut fields)
             }
+            Op::MapObjects
+            | Op::CreateObject
+            | Op::SealObject
+            | Op::GetObject
+            | Op::ReleaseObjects
+            | Op::DeleteObject => objects::handle(files, client, request, op, &mut fields),
             Op::Write | Op::Commit | Op::Abort => write(files, client, request, op, &mut fields),
             Op::Status => {
                 fields.end()?;

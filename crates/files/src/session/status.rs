@@ -16,19 +16,59 @@ fn text(value: &str) -> String {
     out
 }
 
+fn objects(files: &Files) -> String {
+    let objects = files.objects.lock();
+    let (count, waiting, memory, flash) = objects.sizes();
+    let (room, spilled) = (files.object_bytes.arena.len(), objects.spilled);
+    format!(
+        "{{\"object_count\": {count}, \"object_waits\": {waiting}, \"object_memory_bytes\": {room}, \"object_memory_used_bytes\": {memory}, \
+         \"object_flash_bytes\": {flash}, \"objects_spilled\": {spilled}}}"
+    )
+}
+
+/// Small files on flash.
+fn packed(packs: &crate::packing::Packs) -> String {
+    let (status, counters) = (packs.status(), &packs.counters);
+    let get = |counter: &std::sync::atomic::AtomicU64| counter.load(std::sync::atomic::Ordering::Relaxed);
+    let figures = [
+        ("packed_files", status.files as u64),
+        ("packed_blocks", status.blocks as u64),
+        ("packed_bytes", status.bytes as u64),
+        ("staged_files", status.staged as u64),
+        ("staged_bytes", status.staged_bytes as u64),
+        ("window_bytes", status.window as u64),
+        ("staged_hits", get(&counters.staged_hits)),
+        ("recent_hits", get(&counters.recent_hits)),
+        ("read_hits", get(&counters.read_hits)),
+        ("part_reads", get(&counters.reads)),
+        ("part_read_bytes", get(&counters.read_bytes)),
+        ("footer_reads", get(&counters.footer_reads)),
+        ("sealed", get(&counters.sealed)),
+        ("sealed_files", get(&counters.sealed_files)),
+        ("compacted", get(&counters.compacted)),
+        ("stale", get(&counters.stale)),
+        ("dropped", get(&counters.dropped)),
+        ("restored_files", get(&counters.restored)),
+    ];
+    let lines: Vec<String> = figures.iter().map(|(name, value)| format!("\"{name}\": {value}")).collect();
+    format!("{{\"restoring_packed\": {}, {}}}", status.restoring, lines.join(", "))
+}
+
 pub fn json(files: &Files) -> String {
     let (counts, known, waiting, unsaved, (blocks, leased, bytes)) = files.tell(|catalogue, _| {
         let sizes = (catalogue.files(), catalogue.waiting(), catalogue.unsaved());
         (catalogue.counts, sizes.0, sizes.1, sizes.2, catalogue.blocks())
     });
     let (groups, group_bytes) = files.groups.sizes();
+    let objects = objects(files);
     let (requests, read, written) = files.store.totals();
     let outage = files.store.outage().map_or("null".into(), |reason| text(&reason));
     let flash = files.flash.as_ref().map_or("null".into(), |flash| {
         let (status, (hits, fills)) = (flash.status(), flash.counts());
+        let packs = flash.packs.as_ref().map_or("null".into(), packed);
         let off = status.off.as_deref().map_or("null".into(), text);
         format!(
-            "{{\"blocks\": {}, \"file_bytes\": {}, \"restored\": {}, \"restoring\": {}, \"hits\": {hits}, \"fills\": {fills}, \"off\": {off}}}",
+            "{{\"blocks\": {}, \"file_bytes\": {}, \"restored\": {}, \"restoring\": {}, \"hits\": {hits}, \"fills\": {fills}, \"off\": {off}, \"packed\": {packs}}}",
             status.values, status.file_bytes, status.restored, status.restoring
         )
     });
@@ -36,7 +76,7 @@ pub fn json(files: &Files) -> String {
         "{{\"store\": {}, \"outage\": {outage}, \"store_requests\": {requests}, \"store_read_bytes\": {read}, \"store_written_bytes\": {written}, \
          \"memory_bytes\": {}, \"memory_used_bytes\": {bytes}, \"blocks\": {blocks}, \"blocks_not_evictable\": {leased}, \"files_known\": {known}, \
          \"reads_waiting\": {waiting}, \"work_queued\": {}, \"body_bytes\": {}, \"hits\": {}, \"unasked\": {}, \"unsaved\": {unsaved}, \"waited\": {}, \"failed\": {}, \"evicted\": {}, \
-         \"changed\": {}, \"served_in_outage\": {}, \"groups\": {groups}, \"group_bytes\": {group_bytes}, \"flash\": {flash}}}",
+         \"changed\": {}, \"served_in_outage\": {}, \"brought\": {}, \"brought_used\": {}, \"brought_unused\": {}, \"groups\": {groups}, \"group_bytes\": {group_bytes}, \"objects\": {objects}, \"flash\": {flash}}}",
         text(&files.store.name()),
         files.arena.len(),
         files.queued(),
@@ -48,5 +88,8 @@ pub fn json(files: &Files) -> String {
         counts.evicted,
         counts.changed,
         counts.served_in_outage,
+        counts.brought,
+        counts.brought_used,
+        counts.brought_unused,
     )
 }

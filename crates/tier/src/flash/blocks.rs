@@ -22,10 +22,12 @@
 
 mod directory;
 mod find;
+mod peek;
 mod record;
 mod segments;
 mod worker;
 
+pub use peek::Part;
 pub use record::{BlockKey, StoredKey, Value};
 pub use worker::BlockWorker;
 
@@ -181,6 +183,8 @@ pub struct BlockStatus {
     pub restoring: bool,
     /// Bytes of values that wait to be written.
     pub queue_bytes: u64,
+    /// Values were written whose directory was not: a crash would lose them.
+    pub unsaved: bool,
     /// Why the flash is not used, if so.
     pub off: Option<String>,
 }
@@ -397,6 +401,7 @@ impl<K: StoredKey> BlockCache<K> {
             restored: state.restored,
             restoring: state.restoring.is_some(),
             queue_bytes: state.queue_bytes as u64,
+            unsaved: state.core.index.has_unsaved(),
             off: state.off.clone(),
         }
     }

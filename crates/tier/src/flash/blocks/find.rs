@@ -8,6 +8,7 @@ use super::{BlockCache, Flash, count};
 use crate::flash::core::LookedUp;
 use crate::flash::key::{Validity, Verdict, mark};
 use crate::flash::table::FlashSlot;
+use std::ops::Range;
 use std::sync::Arc;
 use terrace_io::disk::{DiskError, Op};
 use terrace_io::{AlignedBuf, SECTOR};
@@ -29,6 +30,15 @@ impl Window {
         let offset = begin / SECTOR as u64 * SECTOR as u64;
         let from = (begin - offset) as usize;
         Window { slot, offset, len: (from + extent.len as usize).next_multiple_of(SECTOR), from }
+    }
+
+    /// These bytes of the record.
+    pub fn part(geometry: &Geometry, slot: FlashSlot, extent: Extent, bytes: &Range<usize>) -> Window {
+        let whole = Window::new(geometry, slot, extent);
+        let begin = whole.from + bytes.start;
+        let from = begin % SECTOR;
+        let len = (from + bytes.len()).next_multiple_of(SECTOR);
+        Window { slot, offset: whole.offset + (begin - from) as u64, len, from }
     }
 }
 
