@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use terrace_io::World;
 use terrace_io::clock::Nanos;
+use terrace_io::disk::Disk;
 use terrace_io::sched::WorkerHandle;
 use terrace_io::store::ObjectStore;
 
@@ -46,6 +47,16 @@ fn place_of(store: &str) -> u64 {
 impl Daemon {
     /// Takes the socket, the memory and the flash, and starts the workers. Asks the store nothing.
     pub fn start(world: World, config: &Config, store: Arc<dyn ObjectStore>) -> Result<Daemon, String> {
+        Daemon::start_on(world, config, store, None)
+    }
+
+    /// As `start`, with a disk for the cache on flash in place of the directory's: measurements emulate it.
+    pub fn start_on(
+        world: World,
+        config: &Config,
+        store: Arc<dyn ObjectStore>,
+        disk: Option<&dyn Disk>,
+    ) -> Result<Daemon, String> {
         let shares = config.shares()?;
         let arena = Arena::new(shares.arena, shares.index)
             .map_err(|error| format!("{} bytes of memory: {error}", shares.arena))?;
@@ -54,7 +65,11 @@ impl Daemon {
             Some((directory, bytes)) => {
                 let packing = shares.packing.map(|packing| Packing { shares: packing, arena: shares.arena });
                 let bytes = cache_bytes(*bytes);
-                Some(Flash::open(&world, directory, bytes, config.memory, &store.name(), packing)?)
+                let (memory, name) = (config.memory, store.name());
+                Some(match disk {
+                    Some(disk) => Flash::open_on(disk, &world, bytes, memory, &name, packing)?,
+                    None => Flash::open(&world, directory, bytes, memory, &name, packing)?,
+                })
             }
             None => None,
         };

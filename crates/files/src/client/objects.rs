@@ -18,6 +18,9 @@ pub(super) struct ObjectMemory {
     bytes: usize,
 }
 
+// SAFETY: the mapping belongs to no thread, and lives until it is dropped. The header says which client writes which bytes.
+unsafe impl Send for ObjectMemory {}
+
 impl ObjectMemory {
     fn new(fd: impl AsFd, bytes: usize, writes: bool) -> std::io::Result<ObjectMemory> {
         let protection = libc::PROT_READ | if writes { libc::PROT_WRITE } else { 0 };
