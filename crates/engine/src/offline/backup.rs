@@ -156,7 +156,7 @@ impl Repository {
     fn lock(&self, by: &str) -> Result<Locked<'_>> {
         let body = Bytes::copy_from_slice(by.as_bytes());
         for _ in 0..TRIES {
-            match self.store.put_if_absent(self.purpose, LOCK, &[body.clone()]) {
+            match self.store.put_if_absent(self.purpose, LOCK, std::slice::from_ref(&body)) {
                 Ok(_) => return Ok(Locked(self)),
                 Err(StoreError::Conflict { .. } | StoreError::Unknown { .. }) => {}
                 Err(error) => return Err(error.into()),
