@@ -4,6 +4,10 @@ mod client;
 
 use client::{Client, Reply, Server, bulk, error, int, ok};
 
+/// Counts what is used, for the bound of memory.
+#[global_allocator]
+static ALLOCATOR: terrace_kv::memory::Allocator = terrace_kv::memory::Allocator;
+
 const LIBRARY: &str = "#!lua name=lib
 local function set(keys, args)
   return redis.call('SET', keys[1], args[1])
@@ -70,4 +74,31 @@ fn a_library_that_fails_to_load_leaves_the_old_one() {
     }
     assert_eq!(client.ask("FCALL set 1 key value"), ok());
     assert_eq!(client.ask("EXISTS a"), int(0));
+}
+
+#[test]
+fn scripts_that_allow_it_write_beyond_the_bound_of_memory_and_others_are_refused() {
+    let server = Server::start();
+    let mut client = server.connect();
+    let library = "#!lua name=oom
+local function set(keys) return redis.call('SET', keys[1], 1) end
+redis.register_function{function_name='allowed', callback=set, flags={'allow-oom'}}
+redis.register_function('refused', set)
+redis.register_function{function_name='reads', callback=function(keys) return redis.call('GET', keys[1]) end, flags={'no-writes'}}
+";
+    assert_eq!(load(&mut client, library), bulk("oom"));
+    assert_eq!(client.ask("CONFIG SET maxmemory 1"), ok());
+    assert_eq!(client.ask("FCALL allowed 1 a"), ok());
+    assert_eq!(client.ask("FCALL reads 1 a"), bulk("1"));
+    let refused =
+        "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'";
+    assert_eq!(client.ask("FCALL refused 1 b"), error(refused));
+    let mut eval = |text: &str| client.ask_args(&[b"EVAL", text.as_bytes(), b"1", b"c"]);
+    assert_eq!(eval("#!lua flags=allow-oom\nreturn redis.call('SET', KEYS[1], 1)"), ok());
+    assert_eq!(eval("#!lua\nreturn 1"), error(refused));
+    // A script without flags is refused by its first command that needs memory, unless it has written.
+    assert!(
+        matches!(eval("return redis.call('SET', KEYS[1], 1)"), Reply::Error(text) if text.contains("OOM"))
+    );
+    assert_eq!(eval("redis.call('DEL', KEYS[1]); return redis.call('SET', KEYS[1], 1)"), ok());
 }

@@ -1,6 +1,6 @@
 //! FUNCTION and FCALL.
 
-use super::scripting::{Running, kill_running, run_lua, split_keys};
+use super::scripting::{Running, ScriptFlags, kill_running, run_lua, split_keys};
 use super::table::{Access, Acl, Flags, Group, Keys, Row, flags};
 use super::{Arg, CommandError, Ctx, Done, args, help};
 use crate::rdb::payload;
@@ -68,11 +68,19 @@ fn call(ctx: &mut Ctx<'_>, args: &[Arg<'_>], must_only_read: bool) -> Done {
         return Err(CommandError::of("ERR Function not found"));
     };
     let only_reads = function.flags.contains(&"no-writes");
+    let allows_oom = function.flags.contains(&"allow-oom");
     let (keys, values) = split_keys(args, CommandError::of("ERR Bad number of keys provided"))?;
     if must_only_read && !only_reads {
         return Err(CommandError::of("ERR Can not execute a script with write flag using *_ro command."));
     }
-    run_lua(ctx, args, Running::Function(&name), keys, values, only_reads)
+    run_lua(
+        ctx,
+        args,
+        Running::Function(&name),
+        keys,
+        values,
+        ScriptFlags { is_flagged: true, read_only: only_reads, allows_oom },
+    )
 }
 
 fn fcall(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {

@@ -83,6 +83,10 @@ const SUBCOMMANDS: &[Row] = &[
 
 const NO_SCRIPT_RUNS: CommandError = CommandError::of("NOTBUSY No scripts in execution right now.");
 const NO_SCRIPT: CommandError = CommandError::of("NOSCRIPT No matching script. Please use EVAL.");
+/// As Redis words it.
+const NO_OOM_FLAG: CommandError = CommandError::of(
+    "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'",
+);
 const NOT_IN_MEMORY: CommandError = CommandError::of(
     "ERR Script attempted to access a key that it did not declare and that is not in memory",
 );
@@ -128,8 +132,11 @@ pub fn run_lua(
     running: Running<'_>,
     keys: &[Arg<'_>],
     values: &[Arg<'_>],
-    read_only: bool,
+    flags: ScriptFlags,
 ) -> Done {
+    if ctx.server.is_out_of_memory && flags.is_flagged && !flags.allows_oom && !flags.read_only {
+        return Err(NO_OOM_FLAG);
+    }
     feed_monitors(ctx, args);
     let mut scripts = std::mem::take(&mut ctx.server.scripts);
     let mut functions = std::mem::take(&mut ctx.server.functions);
@@ -153,7 +160,7 @@ pub fn run_lua(
         is_killed: false,
     });
     let Ctx { dbs, server, client, reply, .. } = ctx;
-    let mut host = ScriptHost { dbs, server, client, read_only };
+    let mut host = ScriptHost { dbs, server, client, flags };
     let outcome = match running {
         Running::Script(sha, text) => {
             scripts.run(&Invocation { sha, text, keys, values, clock, busy_nanos }, &mut host, reply)
@@ -180,7 +187,7 @@ struct ScriptHost<'a> {
     dbs: &'a mut Databases,
     server: &'a mut Server,
     client: &'a mut Client,
-    read_only: bool,
+    flags: ScriptFlags,
 }
 
 impl Host for ScriptHost<'_> {
@@ -188,7 +195,7 @@ impl Host for ScriptHost<'_> {
         let ScriptHost { dbs, server, client, .. } = self;
         let mut inner =
             Ctx { dbs, server, client, reply, is_nested: true, from_script: true, is_resumed: false };
-        let writes = call(&mut inner, args, self.read_only).unwrap_or_else(|error| {
+        let writes = call(&mut inner, args, self.flags).unwrap_or_else(|error| {
             inner.reply.error(error.text());
             inner.reply.codes.clear();
             inner.server.count_error(error.text());
@@ -221,7 +228,7 @@ fn feed_monitors(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) {
 }
 
 /// Runs a command of a script. Returns whether it is a command that changes data.
-fn call(ctx: &mut Ctx<'_>, args: &[Arg<'_>], read_only: bool) -> Result<bool, CommandError> {
+fn call(ctx: &mut Ctx<'_>, args: &[Arg<'_>], flags: ScriptFlags) -> Result<bool, CommandError> {
     let found = table()
         .find_with_subcommand(args)
         .ok_or(CommandError::of("ERR Unknown Redis command called from script"))?;
@@ -240,11 +247,13 @@ fn call(ctx: &mut Ctx<'_>, args: &[Arg<'_>], read_only: bool) -> Result<bool, Co
             tier.note_nested(ctx.dbs, &named).map_err(|_| NOT_IN_MEMORY)?;
         }
     }
-    if ctx.server.is_out_of_memory && found.row.flags.contains(Flags::DENYOOM) {
+    // What has written goes on to its end.
+    let goes_on = flags.allows_oom || ctx.server.running.as_ref().is_some_and(|running| running.has_written);
+    if ctx.server.is_out_of_memory && !goes_on && found.row.flags.contains(Flags::DENYOOM) {
         return Err(CommandError::of("OOM command not allowed when used memory > 'maxmemory'."));
     }
     let writes = found.row.flags.contains(Flags::WRITE);
-    if read_only && (writes || found.row.flags.contains(Flags::MAY_REPLICATE)) {
+    if flags.read_only && (writes || found.row.flags.contains(Flags::MAY_REPLICATE)) {
         return Err(CommandError::of("ERR Write commands are not allowed from read-only scripts."));
     }
     if let Err(denied) = super::rights::check(ctx.server, ctx.client, found, args) {
@@ -264,10 +273,10 @@ fn call(ctx: &mut Ctx<'_>, args: &[Arg<'_>], read_only: bool) -> Result<bool, Co
 pub fn only_reads(server: &crate::server::Server, found: CommandMatch, args: &[Arg<'_>]) -> bool {
     let name = || args::text(args[1]).into_owned();
     match found.row.name {
-        "eval" => forbids_writes(args[1]).unwrap_or(false),
+        "eval" => flags_of(args[1]).is_ok_and(|flags| flags.read_only),
         "evalsha" => {
             let text = server.scripts.get(&name().to_ascii_lowercase());
-            text.is_some_and(|text| forbids_writes(&text).unwrap_or(false))
+            text.is_some_and(|text| flags_of(&text).is_ok_and(|flags| flags.read_only))
         }
         "fcall" => {
             server.functions.get(&name()).is_some_and(|function| function.flags.contains(&"no-writes"))
@@ -279,29 +288,42 @@ pub fn only_reads(server: &crate::server::Server, found: CommandMatch, args: &[A
 fn run_text(ctx: &mut Ctx<'_>, args: &[Arg<'_>], read_only: bool) -> Done {
     let (keys, values) = split_keys(args, CommandError::NotInteger)?;
     let sha = ctx.server.scripts.load(args[1])?;
-    let read_only = read_only || forbids_writes(args[1])?;
-    run_lua(ctx, args, Running::Script(&sha, args[1]), keys, values, read_only)
+    let mut flags = flags_of(args[1])?;
+    flags.read_only |= read_only;
+    run_lua(ctx, args, Running::Script(&sha, args[1]), keys, values, flags)
 }
 
 fn run_known(ctx: &mut Ctx<'_>, args: &[Arg<'_>], read_only: bool) -> Done {
     let (keys, values) = split_keys(args, CommandError::NotInteger)?;
     let sha = args::text(args[1]).to_ascii_lowercase();
     let text = ctx.server.scripts.get(&sha).ok_or(NO_SCRIPT)?;
-    let read_only = read_only || forbids_writes(&text)?;
-    run_lua(ctx, args, Running::Script(&sha, &text), keys, values, read_only)
+    let mut flags = flags_of(&text)?;
+    flags.read_only |= read_only;
+    run_lua(ctx, args, Running::Script(&sha, &text), keys, values, flags)
 }
 
-/// Whether the first line of a script, `#!lua flags=…`, has the flag `no-writes`.
-fn forbids_writes(text: &[u8]) -> Result<bool, CommandError> {
+/// What a script or function says of itself, as far as it matters here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ScriptFlags {
+    /// It has flags, perhaps none of them set; a script without the line for them is run as before there were any.
+    pub is_flagged: bool,
+    /// `no-writes`
+    pub read_only: bool,
+    /// `allow-oom`
+    pub allows_oom: bool,
+}
+
+/// The flags in the first line of a script, `#!lua flags=…`.
+fn flags_of(text: &[u8]) -> Result<ScriptFlags, CommandError> {
     const FLAGS: [&str; 5] = ["no-writes", "allow-oom", "allow-stale", "no-cluster", "allow-cross-slot-keys"];
-    let Some(first) = text.strip_prefix(b"#!") else { return Ok(false) };
+    let Some(first) = text.strip_prefix(b"#!") else { return Ok(ScriptFlags::default()) };
     let first = args::text(first.split(|byte| *byte == b'\n').next().unwrap_or(first)).into_owned();
     let mut words = first.split_ascii_whitespace();
     let engine = words.next().unwrap_or("");
     if engine != "lua" {
         return Err(CommandError::err(format_args!("Unexpected engine in script shebang: {engine}")));
     }
-    let mut forbids = false;
+    let mut flags = ScriptFlags { is_flagged: true, ..ScriptFlags::default() };
     for word in words {
         let list = word
             .strip_prefix("flags=")
@@ -310,10 +332,11 @@ fn forbids_writes(text: &[u8]) -> Result<bool, CommandError> {
             if !FLAGS.contains(&flag) {
                 return Err(CommandError::err(format_args!("Unexpected flag in script shebang: {flag}")));
             }
-            forbids |= flag == "no-writes";
+            flags.read_only |= flag == "no-writes";
+            flags.allows_oom |= flag == "allow-oom";
         }
     }
-    Ok(forbids)
+    Ok(flags)
 }
 
 fn eval(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
