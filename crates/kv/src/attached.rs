@@ -188,6 +188,8 @@ pub struct Tier {
     /// Write-back, if there is a place for its log.
     pub back: Option<write_back::WriteBack>,
     pub(crate) rebuild: Option<Rebuild>,
+    /// Parts of the filter that are known if this write empties storage.
+    pub(crate) emptied_parts: Option<(FlightId, Vec<usize>)>,
     /// Parts of the filter that are to be built.
     pub(crate) to_build: VecDeque<usize>,
     /// How often storage was asked for absent keys of each part.
@@ -234,6 +236,7 @@ impl Tier {
             filter,
             back: None,
             rebuild: None,
+            emptied_parts: None,
             to_build: VecDeque::new(),
             asked_absent: vec![0; PARTS].into(),
             storage,
@@ -352,9 +355,14 @@ impl Tier {
     }
 
     /// Tells the filter of a write that is issued.
-    pub(crate) fn note_filter(&mut self, write: &crate::storage::Write) {
+    pub(crate) fn note_filter(&mut self, id: FlightId, write: &crate::storage::Write) {
         if !write.emptied.is_empty() {
             self.filter.emptied();
+            // With no other write in flight, storage has the rows of this one and nothing else when it has landed.
+            let is_alone = self.flights.keys().all(|flight| *flight == id) && self.emptied_parts.is_none();
+            if is_alone && self.stored.iter().all(|(db, keys)| *keys == 0 || write.emptied.contains(db)) {
+                self.emptied_parts = Some((id, self.filter.begin_empty(FILTER_KEYS)));
+            }
         }
         for row in &write.rows {
             let position = Position::of(&row.key.name);
@@ -362,6 +370,13 @@ impl Tier {
                 Some(_) => self.filter.insert(row.key.db, position),
                 None => self.filter.deleted(position),
             }
+        }
+    }
+
+    /// A write has landed: whether storage has lost all keys that it had before, if that was the write.
+    pub(crate) fn end_emptied(&mut self, id: FlightId, is_written: bool) {
+        if let Some((_, parts)) = self.emptied_parts.take_if(|(flight, _)| *flight == id) {
+            parts.into_iter().for_each(|part| self.filter.end_rebuild(part, is_written));
         }
     }
 

@@ -54,6 +54,28 @@ fn a_store_that_was_empty_at_the_start_is_not_asked_for_absent_keys() {
     get(&mut one, "key", 0..KEYS, true);
 }
 
+#[test]
+fn after_a_flush_storage_is_not_asked_for_the_keys_that_it_had_and_new_ones_are_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start_on(storage(&dir));
+    let mut one = server.connect();
+    load(&mut one);
+    assert_eq!(one.ask("FLUSHALL"), ok());
+    let before = info(&mut one, "tiering_reads");
+    get(&mut one, "key", 0..KEYS, false);
+    assert_eq!(info(&mut one, "tiering_reads") - before, 0);
+    load(&mut one);
+    {
+        let mut core = server.core.lock();
+        for number in 0..KEYS {
+            let name = format!("key:{number}").into_bytes();
+            assert!(core.may_evict(0, &terrace_kv::keyspace::Key::new(&name)));
+            core.dbs.all[0].forget(&name);
+        }
+    }
+    get(&mut one, "key", 0..KEYS, true);
+}
+
 /// After a restart the filter is built as absent keys are asked for. Keys are found meanwhile.
 fn built_after_a_restart() {
     let dir = tempfile::tempdir().unwrap();

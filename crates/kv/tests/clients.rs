@@ -2,7 +2,7 @@
 
 mod client;
 
-use client::{Client, Reply, Server, bulk, bulks, error, int, nil, ok, simple};
+use client::{Client, Reply, Server, bulk, bulks, int, nil, ok, simple};
 
 fn invalidated(keys: &[&str]) -> Reply {
     Reply::Push(vec![bulk("invalidate"), bulks(keys)])

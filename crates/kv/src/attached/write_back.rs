@@ -50,6 +50,8 @@ pub(crate) struct Syncs {
     pub(crate) waiting: usize,
     pub(crate) syncing: usize,
     pub(crate) released: usize,
+    /// When the next sync begins at the latest, if it is held back for more writers.
+    pub(crate) due: Nanos,
     /// When the one that is being made began.
     pub(crate) began: Option<Nanos>,
     /// When the last one ended, and how long it took.

@@ -113,7 +113,7 @@ impl Core {
             since_ns: now.saturating_sub(syncs.ended),
         };
         match write_policy::sync(&gathering) {
-            SyncWay::Later => {}
+            SyncWay::After(ns) => syncs.due = now + ns,
             SyncWay::Behind => {
                 syncs.begin(now);
                 journal.sync_soon();
@@ -178,7 +178,7 @@ impl Core {
         let mut counted = counted(&write);
         counted.is_logged = true;
         tier.flights.insert(id, counted);
-        tier.note_filter(&write);
+        tier.note_filter(id, &write);
         tier.counters.writes += 1;
         tier.counters.rows += write.rows.len() as u64;
         let mailbox = tier.mailbox.clone();
@@ -398,12 +398,12 @@ impl Core {
             let now_ms = self.dbs.all[0].now_ms.max(0) as u64;
             Duration::from_millis(due_ms.saturating_sub(now_ms))
         });
-        if tier.back.as_ref().is_some_and(|back| back.syncs.is_wanted && back.syncs.began.is_none()) {
-            return Some(Duration::ZERO);
-        }
+        let now = self.server.world.clock.now();
+        let waits = |back: &&WriteBack| back.syncs.is_wanted && back.syncs.began.is_none();
+        let of_sync = tier.back.as_ref().filter(waits);
+        let of_sync = of_sync.map(|back| Duration::from_nanos(back.syncs.due.saturating_sub(now)));
         let first = tier.back.as_ref().and_then(|back| back.delays.first());
-        let of_delay =
-            first.map(|(due, _)| Duration::from_nanos(due.saturating_sub(self.server.world.clock.now())));
-        [of_fetch, of_delay].into_iter().flatten().min()
+        let of_delay = first.map(|(due, _)| Duration::from_nanos(due.saturating_sub(now)));
+        [of_fetch, of_delay, of_sync].into_iter().flatten().min()
     }
 }

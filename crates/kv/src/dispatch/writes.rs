@@ -157,7 +157,7 @@ impl Core {
             if !tier.queue.has_waiting() {
                 tier.dirty_since_ms = None;
             }
-            tier.note_filter(&cut.write);
+            tier.note_filter(cut.id, &cut.write);
             let outcome = if cut.write.is_empty() {
                 Some(Outcome::Written)
             } else {
@@ -177,6 +177,7 @@ impl Core {
     pub(super) fn landed(&mut self, id: FlightId, outcome: Outcome) {
         let Some(tier) = &mut self.server.tier else { return };
         let Some(counted) = tier.flights.remove(&id) else { return };
+        tier.end_emptied(id, outcome == Outcome::Written);
         let is_logged = counted.is_logged;
         if is_logged && outcome != Outcome::Written {
             return self.dirty_failed(id, outcome);

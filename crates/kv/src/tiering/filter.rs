@@ -143,6 +143,19 @@ impl Filter {
         self.parts.iter_mut().for_each(|part| part.deleted = part.keys.max(64));
     }
 
+    /// Storage is about to lose all its keys: begins to build every part that is not being built and has or may have some, for about `keys` keys. What is written from now on goes into
+    /// both filters, and no scan is needed. Returns the parts, for [`Filter::end_rebuild`] when it is known whether storage has lost them.
+    pub fn begin_empty(&mut self, keys: u64) -> Vec<usize> {
+        let parts: Vec<usize> = (0..PARTS)
+            .filter(|part| {
+                let Part { bloom, next, keys, .. } = &self.parts[*part];
+                next.is_none() && (bloom.is_none() || *keys > 0)
+            })
+            .collect();
+        parts.iter().for_each(|part| self.begin_part(*part, keys));
+        parts
+    }
+
     /// The next part that is due to be built, if any. The caller tells of each key that is on its way to storage now ([`Filter::scanned`]): the scan may
     /// miss it, and it was written before the new filter began to listen. Then it scans the range in every database, tells of each key and ends with
     /// [`Filter::end_rebuild`]. `keys` is about how many keys storage has in all.
@@ -163,12 +176,16 @@ impl Filter {
         if !self.is_due(part) {
             return false;
         }
+        self.begin_part(part, keys);
+        true
+    }
+
+    fn begin_part(&mut self, part: usize, keys: u64) {
         let expected = keys.div_ceil(PARTS as u64) * 5 / 4 + 64;
         let next = Bloom::with_room(expected, self.bytes_max / PARTS as u64 / 2);
         self.bytes += next.bytes();
         let part_of = &mut self.parts[part];
         (part_of.next, part_of.next_keys, part_of.deleted) = (Some(next), 0, 0);
-        true
     }
 
     /// The positions of a part, both ends included.

@@ -101,12 +101,14 @@ pub enum SyncWay {
     Here,
     /// By the log's thread; clients that wait for no sync go on.
     Behind,
-    /// Not yet: the clients that the last sync released are about to write again.
-    Later,
+    /// Not before this time has passed: the clients that the last sync released are about to write again.
+    After(Nanos),
 }
 
 /// A sync that takes no longer than this is made by the event loop.
 pub const SYNC_HERE_NS_MAX: Nanos = 300_000;
+/// A sync that takes at least this long waits for writers: the event loop's wait for sockets is counted in milliseconds.
+const GATHERED_NS_MIN: Nanos = 2_000_000;
 /// The share of the last sync's time, as a divisor, for which the next one waits for writers.
 const GATHER_SHARE: Nanos = 4;
 
@@ -115,8 +117,9 @@ const GATHER_SHARE: Nanos = 4;
 /// part of the time that it takes.
 pub fn sync(gathering: &Gathering) -> SyncWay {
     let Gathering { waiting, released, sync_ns, since_ns } = *gathering;
-    if waiting < released && since_ns < sync_ns / GATHER_SHARE {
-        return SyncWay::Later;
+    let gathers = sync_ns >= GATHERED_NS_MIN && waiting < released;
+    if gathers && since_ns < sync_ns / GATHER_SHARE {
+        return SyncWay::After(sync_ns / GATHER_SHARE - since_ns);
     }
     if sync_ns > 0 && sync_ns <= SYNC_HERE_NS_MAX { SyncWay::Here } else { SyncWay::Behind }
 }
@@ -128,12 +131,12 @@ mod tests {
     #[test]
     fn a_sync_waits_for_the_writers_of_the_last_one_for_a_part_of_its_time() {
         let slow = Gathering { waiting: 3, released: 50, sync_ns: 2_000_000, since_ns: 100_000 };
-        assert_eq!(sync(&slow), SyncWay::Later);
+        assert_eq!(sync(&slow), SyncWay::After(400_000));
         assert_eq!(sync(&Gathering { waiting: 50, ..slow }), SyncWay::Behind);
         assert_eq!(sync(&Gathering { since_ns: 500_000, ..slow }), SyncWay::Behind);
         let fast = Gathering { sync_ns: 100_000, ..slow };
         assert_eq!(sync(&fast), SyncWay::Here);
-        assert_eq!(sync(&Gathering { since_ns: 10_000, ..fast }), SyncWay::Later);
+        assert_eq!(sync(&Gathering { since_ns: 10_000, ..fast }), SyncWay::Here);
         // Nothing is known yet.
         assert_eq!(sync(&Gathering { waiting: 1, ..Gathering::default() }), SyncWay::Behind);
     }
