@@ -7,21 +7,21 @@ namespace terrace {
 /** The longest key that the engine accepts, and the longest primary key, which is part of each entry of the other indexes. */
 static const uint KEY_BYTES_MAX= 3490, PRIMARY_BYTES_MAX= 2300;
 
-void KeyCodec::prepare(TABLE *table, uint key_number, const KeyCodec *primary, bool cuts)
+void KeyCodec::prepare(const TABLE_SHARE *share, Field *const *fields, const KEY *keys, const uchar *record, uint key_number, const KeyCodec *primary, bool cuts)
 {
   parts.clear();
   tail.clear();
   extension.clear();
   on_virtual= false;
   all_whole= true;
-  const KEY *key= table->key_info + key_number;
+  const KEY *key= keys + key_number;
   unique= (key->flags & HA_NOSAME) && key->algorithm != HA_KEY_ALG_LONG_HASH;
   for (uint at= 0; at < key->user_defined_key_parts; at++)
   {
     parts.emplace_back();
-    parts.back().prepare(table, key->key_part + at);
+    parts.back().prepare(fields, record, key->key_part + at);
     all_whole&= parts.back().is_whole();
-    on_virtual|= !table->field[key->key_part[at].fieldnr - 1]->stored_in_db();
+    on_virtual|= !fields[key->key_part[at].fieldnr - 1]->stored_in_db();
   }
   const std::vector<KeyPart> nothing;
   for (const KeyPart &part : primary ? primary->parts : nothing)
@@ -40,7 +40,7 @@ void KeyCodec::prepare(TABLE *table, uint key_number, const KeyCodec *primary, b
   uint beside= 8;                       // the length of a hidden row id
   for (uint at= 0; at < tail.size(); at++)
     beside= (at ? beside : 0) + tail[at].longest();
-  share_room(table->s->primary_key == 0 && key_number == 0 ? PRIMARY_BYTES_MAX : KEY_BYTES_MAX - beside);
+  share_room(share->primary_key == 0 && key_number == 0 ? PRIMARY_BYTES_MAX : KEY_BYTES_MAX - beside);
 }
 
 void KeyCodec::encode_record(const uchar *record, Bytes *out, bool *has_null) const

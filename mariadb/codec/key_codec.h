@@ -51,7 +51,10 @@ enum Cut { CUT, IN_FULL };
 class KeyPart
 {
 public:
-  void prepare(TABLE *table, const KEY_PART_INFO *info);
+  /** `fields` are the table's, with their places in `record`. */
+  void prepare(Field *const *fields, const uchar *record, const KEY_PART_INFO *info);
+  /** A part that reads this column and writes what `other`, a part of another table's index for a column of a comparable type, writes of an equal value. */
+  KeyPart written_as(const KeyPart &other) const;
   /** Whether its values may need so much space that other parts should get theirs first. A type whose length may change in place counts at any length. */
   bool may_be_long() const { return kind == TEXT || kind == VARBINARY || (kind == FIXED && length > LONG_FIXED); }
   /** Values of more than `bytes` bytes are cut to `bytes`. */
@@ -153,6 +156,7 @@ private:
   Storage storage;
   uint8 length_bytes;           // VAR and BLOB: size of the length in the record, in bytes
   bool nullable, descending, whole;
+  bool marks;                   // keys have a null mark: as nullable says, except after written_as()
   bool pads;                    // TEXT: compares as if padded with spaces
   bool rest_pads;               // TEXT: the same, from the second level on
   bool is_int;                  // the column is a four-byte integer
@@ -179,7 +183,17 @@ class KeyCodec
 public:
   /** `primary` is the codec of the table's primary key; null for the primary key itself and for tables without one. */
   /** `cuts`: whether the table's properties have the flag Properties::CUTS. */
-  void prepare(TABLE *table, uint key_number, const KeyCodec *primary, bool cuts);
+  void prepare(TABLE *table, uint key_number, const KeyCodec *primary, bool cuts)
+  {
+    prepare(table->s, table->field, table->key_info, table->record[0], key_number, primary, cuts);
+  }
+  /** Of a table that is not open, by its definition. */
+  void prepare(const TABLE_SHARE *share, uint key_number, const KeyCodec *primary, bool cuts)
+  {
+    prepare(share, share->field, share->key_info, share->default_values, key_number, primary, cuts);
+  }
+  /** The index's own part `at`. */
+  const KeyPart &own_part(uint at) const { return parts[at]; }
 
   /** Encodes the index's columns. Sets `*has_null` to whether one of them is NULL. */
   void encode_record(const uchar *record, Bytes *out, bool *has_null) const;
@@ -275,6 +289,7 @@ public:
   bool is_whole() const { return all_whole; }
 
 private:
+  void prepare(const TABLE_SHARE *share, Field *const *fields, const KEY *keys, const uchar *record, uint key_number, const KeyCodec *primary, bool cuts);
   void encode_image(const uchar *key, key_part_map parts, Bytes *out, Cut cutting, uint last) const;
   void share_room(uint bytes);
   const KeyPart &part(uint at) const { return at < parts.size() ? parts[at] : tail[at - parts.size()]; }

@@ -5,13 +5,12 @@
 
 namespace terrace {
 
-void KeyPart::prepare(TABLE *table, const KEY_PART_INFO *info)
+void KeyPart::prepare(Field *const *fields, const uchar *record, const KEY_PART_INFO *info)
 {
-  const uchar *record= table->record[0];
-  Field *field= table->field[info->fieldnr - 1];
+  Field *field= fields[info->fieldnr - 1];
   number= (uint16) field->field_index;
   offset= (uint32) (field->ptr - record);
-  nullable= field->real_maybe_null();
+  nullable= marks= field->real_maybe_null();
   null_bit= field->null_bit;
   null_offset= nullable ? (uint32) (field->null_ptr - record) : 0;
   field_length= field->pack_length();
@@ -111,11 +110,21 @@ void KeyPart::prepare(TABLE *table, const KEY_PART_INFO *info)
   }
 }
 
+KeyPart KeyPart::written_as(const KeyPart &other) const
+{
+  KeyPart made= *this;
+  made.marks= other.marks;
+  made.descending= other.descending;
+  made.cut= other.cut;
+  made.cuts= other.cuts;
+  return made;
+}
+
 void KeyPart::encode_record(const uchar *record, Bytes *out, bool *is_null, Cut cutting) const
 {
   size_t start= out->size();
   *is_null= nullable && record[null_offset] & null_bit;
-  if (nullable)
+  if (marks)
     out->push(*is_null ? 0 : 1);
   if (!*is_null)
   {

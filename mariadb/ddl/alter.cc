@@ -21,6 +21,7 @@
 #include <algorithm>
 #include "alter_context.h"
 #include "computed.h"
+#include "declared.h"
 #include "in_doubt.h"
 #include "ddl.h"
 #include "errors.h"
@@ -283,6 +284,12 @@ enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *al
     info->unsupported_reason= my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_IGNORE);
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   }
+  // InnoDB's reason, too; here the rows are checked, or not checked, as they are copied.
+  if (flags & ALTER_ADD_FOREIGN_KEY && foreign_keys(ha_thd()) == FOREIGN_KEYS_ENFORCED)
+  {
+    info->unsupported_reason= my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_FK_CHECK);
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  }
   if (!m_table || sequence || flags & ~(INSTANT | COLUMNS | BUILT | REBUILT | ALTER_COLUMN_VCOL))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   ColumnChange columns;
@@ -400,6 +407,9 @@ bool ha_terrace::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info 
   Context *context= new Context;
   if (!context)
     return true;
+  info->handler_ctx= context;
+  if (keep_foreign_keys(ha_thd(), m_name, table, altered, info, &context->foreign))
+    return true;
   context->owner= this;
   context->altered= altered;
   context->row.prepare(altered);
@@ -514,7 +524,7 @@ bool ha_terrace::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *
   {
     const Context *context= static_cast<Context *>(all[at]);
     const uchar flags= (table->s->tmp_table != NO_TMP_TABLE ? Properties::TEMPORARY : 0) | (context->cuts ? Properties::CUTS : 0);
-    properties.push_back(make_properties(flags, altered, context->layouts.bytes()));
+    properties.push_back(make_properties(flags, altered, context->layouts.bytes(), context->foreign));
   }
   // Statistics samples of the old definition's indexes are dropped with it.
   std::vector<std::string> samples;
@@ -549,6 +559,7 @@ bool ha_terrace::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *
     warn_of_rules(ha_thd(), altered);
   else if (table->s->tmp_table == NO_TMP_TABLE)
     note_absent_tiers(ha_thd(), altered);
+  note_relations({m_name});
   if (table->s->tmp_table == NO_TMP_TABLE)
     note_changed(ha_thd(), m_name);
   for (const std::string &sample : samples)

@@ -12,7 +12,7 @@ struct terrace_table;
 namespace terrace {
 
 /** The properties that the engine stores with a table for the server (see ddl.cc). */
-std::string make_properties(uchar flags, const TABLE *table, const std::string &layouts);
+std::string make_properties(uchar flags, const TABLE *table, const std::string &layouts, const std::vector<std::string> &foreign);
 /** Reads the layouts of a table's rows. @return false if its properties are damaged */
 bool read_layouts(const terrace_table *table, RowLayouts *layouts);
 

@@ -42,6 +42,7 @@ struct terrace::Alter_context : public inplace_alter_handler_ctx
   TABLE *altered= nullptr;
   RowCodec row;
   RowLayouts layouts;
+  std::vector<std::string> foreign;     // the foreign keys after the change, as properties have them
   KeyCodec primary;
   /* rebuilds: all rows are stored in new trees, encoded by `made`. Their key is encoded by `primary`; a hidden key stays the same. */
   bool rebuilds= false, hidden= false;

@@ -8,6 +8,7 @@
 #include "ha_terrace.h"
 #include "alter.h"
 #include "convert.h"
+#include "declared.h"
 #include "ddl.h"
 #include "definition_files.h"
 #include "errors.h"
@@ -27,13 +28,14 @@ std::string table_name(const char *path)
   return path[0] == FN_CURLIB && path[1] == FN_LIBCHAR ? path + 2 : path;
 }
 
-std::string make_properties(uchar flags, const TABLE *table, const std::string &layouts)
+std::string make_properties(uchar flags, const TABLE *table, const std::string &layouts, const std::vector<std::string> &foreign)
 {
   const LEX_CUSTRING &version= table->s->tabledef_version;
   Properties properties;
   properties.flags= flags;
   properties.version.assign(reinterpret_cast<const char *>(version.str), version.length);
   properties.layouts= layouts;
+  properties.foreign= foreign;
   return properties.bytes();
 }
 
@@ -65,6 +67,8 @@ static int drop(THD *thd, const char *path)
   if (!engine)
     return HA_ERR_NO_CONNECTION;
   const std::string name= table_name(path);
+  if (int error= refuse_drop(thd, name))
+    return error;
   // A table is dropped as if its prepared transactions had ended before. Only one without partitions is refused, as by InnoDB: of
   // others the server has removed the list by now.
   if (thd && !server_recovers() && !is_passing_name(name) && !is_partition(name))
@@ -116,6 +120,7 @@ static void drop_listed(Listed *listed)
   for (const std::string &name : listed->names)
     if (terrace_table_drop(engine, bytes_of(name)))
       sql_print_warning("Terrace: can't drop %s: %s", name.c_str(), last_message().c_str());
+  note_relations(listed->names);
 }
 
 /** What is left of a database after the server dropped the tables it knows. `path` is "./db/". */
@@ -293,8 +298,11 @@ int ha_terrace::make(const char *name, TABLE *form, HA_CREATE_INFO *info)
       return error;
     }
   const bool temporary= info->options & HA_LEX_CREATE_TMP_TABLE;
-  const std::string properties= make_properties((temporary ? Properties::TEMPORARY : Properties::CREATED) | Properties::CUTS, form, "");
   const std::string engine_name= table_name(name);
+  std::vector<std::string> foreign;
+  if (int error= declare_foreign_keys(thd, form, info, engine_name, replaced_by(thd, engine_name, info), &foreign))
+    return error;
+  const std::string properties= make_properties((temporary ? Properties::TEMPORARY : Properties::CREATED) | Properties::CUTS, form, "", foreign);
   terrace_table_definition definition= {};
   definition.size= sizeof definition;
   definition.name= bytes_of(engine_name);
@@ -308,6 +316,8 @@ int ha_terrace::make(const char *name, TABLE *form, HA_CREATE_INFO *info)
     return terrace_table_create(engine, &definition, &table);
   };
   int32_t code= make();
+  if (!code)
+    note_relations({engine_name});
   if (code == TERRACE_EXISTS && make_way(thd, engine_name, form))
     code= make();
   if (code == TERRACE_CANCELLED)
@@ -323,6 +333,7 @@ int ha_terrace::make(const char *name, TABLE *form, HA_CREATE_INFO *info)
     my_printf_error(ER_ILLEGAL_HA_CREATE_OPTION, "Terrace: %s", MYF(0), last_message().c_str());
     terrace_table_close(table);
     terrace_table_drop(engine, bytes_of(engine_name));
+    note_relations({engine_name});
     return HA_WRONG_CREATE_OPTION;
   }
   if (!code && definition.temporary)
@@ -409,6 +420,8 @@ int ha_terrace::rename_table(const char *from, const char *to)
   {
     if (statistics_suffix(before) != statistics_suffix(after))
       kept= statistics_of(properties, before);
+    if (int error= rename_foreign_keys(ha_thd(), before, after, &properties.foreign))
+      return error;
     keep_converted(ha_thd(), before, after);
     sync_definitions(ha_thd(), before);
     become(&properties, before, after, properties.has(Properties::TEMPORARY) ? "" : statement_of(ha_thd(), before));
@@ -423,6 +436,8 @@ int ha_terrace::rename_table(const char *from, const char *to)
   }
   if (!code && !kept.empty())
     forget_statistics(kept);
+  if (!code)
+    note_relations({before, after});
   if (!code)
     Writers::renamed(before, after);
   if (!code && !properties.has(Properties::TEMPORARY))

@@ -14,8 +14,6 @@ std::string table_name(const char *path);
 void fill_definition_calls(handlerton *into);
 /** The properties of a table that the server doesn't know. */
 std::string plain_properties();
-/** For foreign keys that a CREATE or ALTER TABLE declares: raises an error and returns true or, by the session's setting, warns of each. */
-bool refuse_foreign_keys(THD *thd);
 /**
   Refuses ROW_FORMAT=FIXED or PAGE, which neither this engine nor InnoDB has: returns true, or warns if innodb_strict_mode is off. A format
   that the statement doesn't name, but that comes from another engine or table, is accepted.

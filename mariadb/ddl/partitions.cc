@@ -17,6 +17,7 @@
 #include "definition_files.h"
 #include "errors.h"
 #include "globals.h"
+#include "relations.h"
 #include "ha_terrace.h"
 #include "in_doubt.h"
 #include "sql_table.h"
@@ -333,6 +334,7 @@ static int recovered(handlerton *)
       settle_all();
       drop_strays();
       remove_lists();
+      read_relations();
     }
   }
   catch (const fs::filesystem_error &error)

@@ -38,7 +38,7 @@ bool ha_terrace::may_gather() const
   return (lex->sql_command == SQLCOM_UPDATE || lex->sql_command == SQLCOM_DELETE) && !thd->in_sub_stmt &&
          thd->locked_tables_mode <= LTM_LOCK_TABLES && !lex->ignore && lex->all_selects_list == select &&
          !select->next_select_in_list() && !lex->uses_stored_routines() && !lex->analyze_stmt && !table->triggers &&
-         !table->part_info && !table->versioned() && !looks_before_writes() &&
+         !table->part_info && !table->versioned() && !looks_before_writes() && !refers_to_itself() &&
          !(table->pos_in_table_list && table->pos_in_table_list->has_period()) && m_session && m_session->transaction() &&
          m_lock == TERRACE_LOCK_EXCLUSIVE;
 }
@@ -175,6 +175,13 @@ int ha_terrace::gather_update(const uchar *old_data, const uchar *new_data)
   m_row.encode(old_data, &m_old_row_bytes);
   if (m_row_bytes.equals(m_old_row_bytes.data(), m_old_row_bytes.size()))
     return HA_ERR_RECORD_IS_THE_SAME;
+  if (foreign())
+  {
+    if (int error= check_children(old_data, new_data))
+      return error;
+    if (int error= check_parents(new_data, old_data))
+      return error;
+  }
   make_entries(old_data, m_primary_bytes, new_data, 0);
   make_entries(new_data, m_primary_bytes, old_data, 1);
   bool alone= m_row_bytes.size() > GATHERED_ROW_MAX || !m_spans.empty();

@@ -30,7 +30,7 @@ bool innodb_is_strict(THD *thd);
 /** The session's terrace_snapshot_isolation. */
 bool snapshot_isolation(THD *thd);
 /** The session's terrace_foreign_keys. */
-enum Foreign_keys { FOREIGN_KEYS_REFUSED, FOREIGN_KEYS_WARNED };
+enum Foreign_keys { FOREIGN_KEYS_REFUSED, FOREIGN_KEYS_WARNED, FOREIGN_KEYS_ENFORCED };
 ulong foreign_keys(THD *thd);
 /** The session's terrace_backup_stage. */
 enum Backup_stage { BACKUP_STAGE_REFUSED, BACKUP_STAGE_ALLOWED, BACKUP_STAGE_COPIED };

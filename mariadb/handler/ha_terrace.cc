@@ -144,6 +144,8 @@ int ha_terrace::close()
   end_own_read();
   end_load();
   free_retired_load();
+  m_foreign.reset();
+  m_foreign_generation= 0;
   terrace_table_close(m_table);
   m_table= nullptr;
   return 0;
@@ -216,6 +218,8 @@ void ha_terrace::unlock(THD *thd)
 {
   park_cursor();
   end_own_read();
+  if (m_foreign)
+    close_links();
   if (m_in_use)
     Session::of(thd)->uses_table(-1);
   m_in_use= false;
@@ -291,6 +295,8 @@ int ha_terrace::reset()
   park_cursor();
   free_retired();
   end_own_read();
+  if (m_foreign)
+    close_links();
   m_semi_wanted= false;
   m_auto_rows= 0;
   m_multi_range.dsmrr_close();
@@ -299,7 +305,9 @@ int ha_terrace::reset()
 
 bool ha_terrace::get_error_message(int error, String *text)
 {
-  if (is_own_error(error))
+  if (error == HA_ERR_NO_REFERENCED_ROW || error == HA_ERR_ROW_IS_REFERENCED)
+    text->copy(m_foreign_said.data(), (uint32) m_foreign_said.size(), system_charset_info);
+  else if (is_own_error(error))
   {
     const std::string message= shortened(last_message(), HANDLER_TEXT_MAX);
     text->copy(message.data(), (uint32) message.size(), system_charset_info);

@@ -15,7 +15,7 @@
     ddl.cc          create, drop, rename
     truncate.cc     TRUNCATE, of all partitions at once
     alter.cc        ALTER TABLE in place; alter_rows.cc: its new indexes, or all rows anew; computed.cc: what it means for computed columns
-    foreign_keys.cc foreign keys, which are refused or left out
+    ha_foreign.cc   foreign keys: checks of rows, and what the server asks
     query_cache.h   what the server's query cache may keep and give
     load.cc         tables filled in bulk, by ALTER by copy, CREATE … SELECT, LOAD DATA, INSERT of many rows
 
@@ -44,7 +44,19 @@
 #include <memory>
 #include <optional>
 
-namespace terrace { struct Alter_context; struct ColumnChange; }
+namespace terrace
+{
+struct Alter_context;
+struct ColumnChange;
+struct Foreign;
+struct ForeignKey;
+class Link;
+ulonglong relations_generation();
+struct ForeignDeleter
+{
+  void operator()(Foreign *one) const;
+};
+}
 
 class ha_terrace final : public handler
 {
@@ -158,6 +170,11 @@ public:
   Compare_keys compare_key_parts(const Field &field, const Column_definition &changed, const KEY_PART_INFO &old_part,
                                  const KEY_PART_INFO &new_part) const override;
   int get_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *keys) override;
+  int get_parent_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *keys) override;
+  bool referenced_by_foreign_key() const noexcept override;
+  bool can_switch_engines() override;
+  char *get_foreign_key_create_info() override;
+  void free_foreign_key_create_info(char *text) override;
   enum_alter_inplace_result check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info) override;
   bool prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *info) override;
   bool inplace_alter_table(TABLE *altered, Alter_inplace_info *info) override;
@@ -376,6 +393,7 @@ private:
   int update_version(const uchar *old_data, const uchar *new_data);
   int end_version(const uchar *buf);
   int insert_row(const uchar *record);
+  int find_duplicate(terrace_bytes key, terrace_bytes row, int missing);
   int change_row(const uchar *old_data, const uchar *new_data);
   int erase_row(const uchar *buf);
   /** Whether the rows are those of an event of a source's binary log, which is of no statement. */
@@ -444,6 +462,20 @@ private:
   bool has_null_that_goes(terrace::Alter_context *context, const uchar *at);
   void make_new_row(terrace::Alter_context *context);
   void make_new_entries(terrace::Alter_context *context, const terrace::Bytes &primary);
+  /** The relations of the table by foreign keys, as they are now; null if there are none. */
+  terrace::Foreign *foreign() const
+  {
+    return m_foreign_generation == terrace::relations_generation() ? m_foreign.get() : read_relations_again();
+  }
+  terrace::Foreign *read_relations_again() const;
+  bool refers_to_itself() const;
+  void close_links();
+  int foreign_error(int error, const std::string &child, const terrace::ForeignKey &key);
+  int finish_loads_of(const std::string &name);
+  int check_parents(const uchar *record, const uchar *old, bool *primary= nullptr);
+  int check_children(const uchar *old, const uchar *record);
+  bool is_null_in(const terrace::Link &link, const uchar *record) const;
+  bool is_own_parent(const terrace::Link &link, const uchar *record);
   bool rebuilds(TABLE *altered, const Alter_inplace_info *info, const terrace::ColumnChange &columns,
                 const terrace::RowLayouts &layouts) const;
   int counter_after(ulonglong wanted, uint64_t *counter);
@@ -459,6 +491,9 @@ private:
   std::shared_ptr<terrace::Writers> m_writers;
   ha_table_option_struct *m_shared_options= nullptr;    // those of the definition that all share who open the table
   engine_option_value *m_shared_list= nullptr;
+  mutable std::unique_ptr<terrace::Foreign, terrace::ForeignDeleter> m_foreign;
+  mutable ulonglong m_foreign_generation= 0;
+  std::string m_foreign_said;           // what the last error of a foreign key is about
   bool m_all_empty= false;              // of a table's first partition: none had rows when ALTER asked
   bool m_changed= false;                // the statement has changed a row
   bool m_in_use= false;                 // the session counts it among its tables

@@ -197,6 +197,12 @@ int ha_terrace::insert_row(const uchar *buf)
   const terrace_bytes key= bytes_of(m_primary_bytes.data(), m_primary_bytes.size());
   const terrace_bytes row= bytes_of(m_row_bytes.data(), m_row_bytes.size());
   const std::vector<terrace_entry> &entries= m_entries[0].list;
+  bool before_duplicates= false;
+  const int foreign= check_parents(buf, nullptr, &before_duplicates);
+  if (foreign && (foreign != HA_ERR_NO_REFERENCED_ROW || before_duplicates || m_load))
+    return foreign;
+  if (foreign)
+    return find_duplicate(key, row, foreign);
   int32_t code;
   int error;
   bool gone= false;
@@ -221,6 +227,41 @@ int ha_terrace::insert_row(const uchar *buf)
   return 0;
 }
 
+/**
+  A row without its parent: a duplicate is reported in preference, so that statements which go on after one do so, as with InnoDB. `missing`: the error if
+  there is none.
+*/
+int ha_terrace::find_duplicate(terrace_bytes key, terrace_bytes row, int missing)
+{
+  terrace_txn *txn= m_session->transaction();
+  terrace_savepoint *savepoint= nullptr;
+  if (const int32_t code= terrace_txn_savepoint(txn, &savepoint))
+    return map(code);
+  int error;
+  bool gone= false;
+  do
+  {
+    const std::vector<terrace_entry> &entries= m_entries[0].list;
+    const int32_t code= terrace_row_insert(txn, m_table, key, row, m_spans.data(), m_spans.size(), entries.data(), entries.size());
+    error= code ? write_failed(code) : missing;
+    gone= false;
+    if (code == TERRACE_DUPLICATE)
+    {
+      if (int failed= lock_duplicate(m_primary_bytes, 0, true, &gone))
+        error= failed, gone= false;
+    }
+    else if (!code)
+      if (const int32_t failed= terrace_txn_rollback_to(txn, savepoint))
+      {
+        // What is undone in part can only be undone whole.
+        ha_thd()->mark_transaction_to_rollback(true);
+        error= map(failed);
+      }
+  } while (gone);
+  terrace_savepoint_close(savepoint);
+  return error;
+}
+
 int ha_terrace::update_row(const uchar *old_data, const uchar *new_data)
 {
   if (is_sequence())
@@ -243,6 +284,13 @@ int ha_terrace::change_row(const uchar *old_data, const uchar *new_data)
   m_row.encode(old_data, &m_old_row_bytes);
   if (m_row_bytes.equals(m_old_row_bytes.data(), m_old_row_bytes.size()))
     return HA_ERR_RECORD_IS_THE_SAME;   // done, and not counted as changed
+  if (foreign())
+  {
+    if (int error= check_children(old_data, new_data))
+      return error;
+    if (int error= check_parents(new_data, old_data))
+      return error;
+  }
   terrace_txn *txn= m_session->transaction();
   const terrace_bytes row= bytes_of(m_row_bytes.data(), m_row_bytes.size());
   const terrace_bytes key= bytes_of(m_primary_bytes.data(), m_primary_bytes.size());
@@ -310,6 +358,9 @@ int ha_terrace::delete_row(const uchar *buf)
 
 int ha_terrace::erase_row(const uchar *buf)
 {
+  if (foreign())
+    if (int error= check_children(buf, nullptr))
+      return error;
   if (gathers())
     return gather_delete(buf);
   encode_primary(buf, &m_primary_bytes);

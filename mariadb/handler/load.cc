@@ -80,7 +80,7 @@ void ha_terrace::start_bulk_insert(ha_rows rows, uint)
   THD *thd= ha_thd();
   const LEX *lex= thd->lex;
   const int command= thd_sql_command(thd);
-  if (m_load || (rows && rows < LOAD_ROWS_MIN) || looks_before_writes() || !m_session || !m_session->transaction())
+  if (m_load || (rows && rows < LOAD_ROWS_MIN) || looks_before_writes() || refers_to_itself() || !m_session || !m_session->transaction())
     return;
   if (command != SQLCOM_LOAD && command != SQLCOM_INSERT_SELECT && command != SQLCOM_INSERT)
     return;
@@ -171,7 +171,7 @@ void ha_terrace::begin_load()
 {
   THD *thd= ha_thd();
   m_refilled= is_new_partition();
-  if (looks_before_writes() || !m_session || !m_session->transaction())
+  if (looks_before_writes() || !m_session || !m_session->transaction() || (refers_to_itself() && !is_passing_name(m_name)))
     return;
   m_load_counter= 0;
   m_load_within= false;

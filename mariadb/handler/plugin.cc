@@ -12,6 +12,7 @@
 #include "ddl.h"
 #include "errors.h"
 #include "globals.h"
+#include "relations.h"
 #include "info_schema.h"
 #include "lock_report.h"
 #include "lock_tables.h"
@@ -207,12 +208,12 @@ static MYSQL_THDVAR_BOOL(snapshot_isolation, PLUGIN_VAR_OPCMDARG,
 
 bool snapshot_isolation(THD *thd) { return THDVAR(thd, snapshot_isolation); }
 
-static const char *foreign_key_names[]= {"refuse", "warn", NullS};
+static const char *foreign_key_names[]= {"refuse", "warn", "enforce", NullS};
 static TYPELIB foreign_key_choices= {array_elements(foreign_key_names) - 1, "", foreign_key_names, nullptr};
 static MYSQL_THDVAR_ENUM(foreign_keys, PLUGIN_VAR_RQCMDARG,
-                         "What a declared FOREIGN KEY is, which Terrace doesn't enforce: refuse (an error) or warn (a "
-                         "warning; the table has no constraint)",
-                         nullptr, nullptr, FOREIGN_KEYS_REFUSED, &foreign_key_choices);
+                         "What becomes of a declared FOREIGN KEY: enforce, refuse (an error) or warn (a warning; the table has no constraint). "
+                         "Foreign keys that tables have are enforced in any case",
+                         nullptr, nullptr, FOREIGN_KEYS_ENFORCED, &foreign_key_choices);
 
 ulong foreign_keys(THD *thd) { return THDVAR(thd, foreign_keys); }
 
@@ -481,6 +482,7 @@ static int start(void *place)
   print_deadlocks(print_all_deadlocks);
   hide_volume();
   drop_left_temporary_tables();
+  read_relations();
   remember_strays();
   drop_left_statistics();
   start_watch();

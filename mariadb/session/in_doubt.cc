@@ -8,6 +8,7 @@
 #include "globals.h"
 #include "kept_statistics.h"
 #include "put_aside.h"
+#include "relations.h"
 #include "session.h"
 #include <atomic>
 
@@ -58,7 +59,10 @@ bool is_passing_name(const std::string &name)
 int32_t redefine(const std::string &from, const std::string &to, const Properties &properties)
 {
   const std::string bytes= properties.bytes();
-  return terrace_table_redefine(engine, bytes_of(from), bytes_of(to), bytes_of(bytes));
+  const int32_t code= terrace_table_redefine(engine, bytes_of(from), bytes_of(to), bytes_of(bytes));
+  if (!code)
+    note_relations({from, to});
+  return code;
 }
 
 static void warn(const char *what, const std::string &name)
@@ -174,6 +178,8 @@ int32_t drop_now(const std::string &name, const std::string &original, const Pro
   // A hidden table would be dropped again after a crash, as hiding it has already waited for the log.
   const int32_t code= properties.has(Properties::DROPPED) ? terrace_table_drop_unwaited(engine, bytes_of(name))
                                                           : terrace_table_drop(engine, bytes_of(name));
+  if (!code && !properties.foreign.empty())
+    note_relations({name});
   if (!code && !properties.version.empty() && !properties.has(Properties::TEMPORARY))
     forget_statistics(statistics_key(reinterpret_cast<const uchar *>(properties.version.data()), properties.version.size(), original));
   return code;

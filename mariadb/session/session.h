@@ -95,6 +95,13 @@ public:
   uint duplicate_index= MAX_KEY;
   /** What the DDL statement at hand has done. */
   InDoubt doubts;
+  /** The foreign keys that the copy which an ALTER makes has, and the table didn't have: rows are checked as they are copied. */
+  struct
+  {
+    std::string copy;
+    std::set<std::string> names;
+  } fresh_keys;
+  bool is_fresh_key(const std::string &copy, const std::string &name) const { return fresh_keys.copy == copy && fresh_keys.names.count(name); }
   /** Those that fill a table in bulk in the statement at hand. */
   std::vector<ha_terrace *> loads;
   /** The table's counter is the statement's alone, from its first value to the end. A code of the engine's. */

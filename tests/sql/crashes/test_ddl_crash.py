@@ -77,6 +77,14 @@ STATEMENTS = {
     "remove-partitions": "ALTER TABLE p REMOVE PARTITIONING",
     "convert-partition": "ALTER TABLE p CONVERT PARTITION p1 TO TABLE n",
     "convert-table": "ALTER TABLE p CONVERT TABLE x TO PARTITION p1 VALUES LESS THAN (200)",
+    "foreign-create": "CREATE TABLE n (id INT PRIMARY KEY, t INT, FOREIGN KEY (t) REFERENCES t (id)) ENGINE={engine}",
+    "foreign-add": "ALTER TABLE u ADD CONSTRAINT f FOREIGN KEY (v) REFERENCES t (id)",
+    "foreign-drop": "ALTER TABLE u DROP FOREIGN KEY f, ALGORITHM=INSTANT",
+    "foreign-drop-by-copy": "ALTER TABLE u DROP FOREIGN KEY f, ADD COLUMN w INT, ALGORITHM=COPY",
+    "foreign-child-copy": "ALTER TABLE u ADD COLUMN w INT, ALGORITHM=COPY",
+    "foreign-parent-copy": "ALTER TABLE t ADD COLUMN w INT, ALGORITHM=COPY",
+    "foreign-rename": "RENAME TABLE u TO n",
+    "foreign-drop-child": "DROP TABLE u",
 }
 # What comes before the statement: a table becomes a partition behind all others.
 FIRST = {
@@ -86,6 +94,8 @@ FIRST = {
         "INSERT INTO p SELECT id, v FROM t WHERE id < 100",
     ],
     "alter-counter": ["ALTER TABLE t AUTO_INCREMENT = 5000"],
+    **{name: ["ALTER TABLE u ADD CONSTRAINT f FOREIGN KEY (v) REFERENCES t (id)"]
+       for name in ("foreign-drop", "foreign-drop-by-copy", "foreign-child-copy", "foreign-parent-copy", "foreign-rename", "foreign-drop-child")},
 }
 # Several tables in one statement, which the server does one after the other: each is as before or as after.
 ONE_BY_ONE = {"drop-many": "DROP TABLE t, u, p", "drop-database": "DROP DATABASE d"}

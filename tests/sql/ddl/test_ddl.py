@@ -36,7 +36,7 @@ def test_unsupported_definitions_are_refused_with_the_reason(db, engine, run):
     if engine == "InnoDB":
         pytest.skip("InnoDB has them")
     for sql in (
-        f"CREATE TABLE c (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES p (id)) ENGINE={engine}",
+        f"CREATE TABLE c (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES p (id) ON DELETE CASCADE) ENGINE={engine}",
         f"CREATE TABLE c (id INT PRIMARY KEY, t TEXT, FULLTEXT (t)) ENGINE={engine}",
     ):
         with pytest.raises(pymysql.err.MySQLError):
@@ -323,6 +323,7 @@ def test_a_foreign_key_that_was_left_out_is_dropped_with_a_warning(db, engine, r
 def test_a_foreign_key_is_an_error_or_a_warning(db, engine, run):
     if engine != "Terrace":
         pytest.skip("a setting of Terrace")
+    run(db, "SET terrace_foreign_keys = 'refuse'")
     run(db, "CREATE TABLE p (id INT PRIMARY KEY) ENGINE=Terrace")
     child = "CREATE TABLE {} (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES p (id)) ENGINE=Terrace"
     with pytest.raises(pymysql.err.Error) as refused:
@@ -349,6 +350,19 @@ def test_a_foreign_key_is_an_error_or_a_warning(db, engine, run):
             run(db, f"ALTER TABLE b ADD CONSTRAINT f FOREIGN KEY (p) REFERENCES p (id), ALGORITHM={algorithm}")
         assert refused.value.args[0] == 1178, algorithm
     assert run(db, "SHOW CREATE TABLE b") == shown and "FOREIGN" not in shown[0][1] and run(db, "SELECT * FROM b") == [(1, 100, None)]
+    # The setting is of declarations: what is declared stays, through copies too, and stays enforced.
+    run(db, "SET terrace_foreign_keys = DEFAULT")
+    run(db, child.format("kept"))
+    for setting in ("refuse", "warn"):
+        run(db, f"SET terrace_foreign_keys = '{setting}'")
+        for algorithm in ("INPLACE", "COPY"):
+            run(db, f"ALTER TABLE kept ADD COLUMN {setting}{algorithm} INT, ALGORITHM={algorithm}")
+            assert run(db, "SHOW WARNINGS") == []
+        with pytest.raises(pymysql.err.Error) as refused:
+            run(db, "INSERT INTO kept (id, p) VALUES (1, 100)")
+        assert refused.value.args[0] == 1452 and "FOREIGN KEY (`p`)" in run(db, "SHOW CREATE TABLE kept")[0][1]
+    run(db, "ALTER TABLE kept DROP FOREIGN KEY kept_ibfk_1")
+    assert run(db, "SHOW WARNINGS") == []
 
 
 def test_a_foreign_key_of_innodb_is_dropped_before_its_tables_move(db, engine, run):

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+  Checks of foreign keys, row by row, and what the server asks about them.
+
+  A row of a child comes: one row of the parent is locked, shared. A row of a parent goes: it is locked exclusively, then the child's index is looked at.
+  So of the two, in different transactions, one waits for the other, whatever the isolation level is.
+
+  Each row compares the generation of relations: a child may be created while a statement on the parent runs.
+*/
+#include "ha_terrace.h"
+#include "declared.h"
+#include "errors.h"
+#include "globals.h"
+#include "link.h"
+
+using namespace terrace;
+
+/** What a handler keeps of the relations of its table. */
+struct terrace::Foreign
+{
+  std::shared_ptr<const Relations> relations;
+  std::vector<std::unique_ptr<Link>> parents, children;
+  Bytes bytes, own;
+  std::string said;                     // of the last error
+};
+
+void ForeignDeleter::operator()(Foreign *one) const { delete one; }
+
+Foreign *ha_terrace::read_relations_again() const
+{
+  // The generation first: what changes after it is seen by the next look.
+  m_foreign_generation= relations_generation();
+  const auto relations= relations_of(m_name);
+  m_foreign.reset();
+  if (!relations)
+    return nullptr;
+  m_foreign.reset(new Foreign());
+  m_foreign->relations= relations;
+  for (const ForeignKey &key : relations->own)
+    m_foreign->parents.emplace_back(new Link(key, key.parent(), key.columns, key.parent_columns));
+  for (const Relations::Child &child : relations->children)
+    m_foreign->children.emplace_back(new Link(child.key, child.table, child.key.parent_columns, child.key.columns));
+  return m_foreign.get();
+}
+
+bool ha_terrace::refers_to_itself() const
+{
+  const Foreign *foreign= this->foreign();
+  return foreign && foreign->relations->to_itself;
+}
+
+void ha_terrace::close_links()
+{
+  for (const auto *links : {&m_foreign->parents, &m_foreign->children})
+    for (const auto &link : *links)
+      link->close();
+}
+
+int ha_terrace::foreign_error(int error, const std::string &child, const ForeignKey &key)
+{
+  const TableName name(child);
+  m_foreign_said= quoted(ha_thd(), name) + ", " + key.text(ha_thd(), name.database);
+  return error;
+}
+
+/** Rows of the other table that the statement is loading are there before the look. Handler error. */
+int ha_terrace::finish_loads_of(const std::string &name)
+{
+  for (ha_terrace *other : std::vector<ha_terrace *>(m_session->loads))
+    if (other != this && other->m_name == name)
+      if (int error= other->finish_load())
+        return error;
+  return 0;
+}
+
+/**
+  Looks for the parents of a row that comes, or that gets other values (`old`).
+  @param primary  the constraint's index is the primary key: an insert reports this before a duplicate
+*/
+int ha_terrace::check_parents(const uchar *record, const uchar *old, bool *primary)
+{
+  THD *thd= ha_thd();
+  Foreign *foreign= this->foreign();
+  if (!foreign || foreign->parents.empty() || thd_test_options(thd, OPTION_NO_FOREIGN_KEY_CHECKS))
+    return 0;
+  const bool copies= is_passing_name(m_name);
+  for (size_t at= 0; at < foreign->parents.size(); at++)
+  {
+    Link *link= foreign->parents[at].get();
+    // ALTER copies rows that were checked.
+    if (copies && !m_session->is_fresh_key(m_name, link->key.name))
+      continue;
+    if (link->resolve_own(table) && old && link->is_same(record, old))
+      continue;
+    if (int error= link->prepare(thd, table))
+      return error;
+    // The links of an earlier generation are gone.
+    if (m_foreign_generation != relations_generation())
+      return check_parents(record, old, primary);
+    const bool has_key= link->usable && link->encode(record, &foreign->bytes);
+    if (link->usable && !has_key)
+      continue;
+    if (!link->usable && is_null_in(*link, record))
+      continue;
+    int32_t code= TERRACE_NO_ROW;
+    if (has_key)
+    {
+      // A row may be its own parent.
+      if (link->name == m_name && is_own_parent(*link, record))
+        continue;
+      if (!m_session->loads.empty())
+        if (int error= finish_loads_of(link->name))
+          return error;
+      code= link->find(m_session->transaction(), foreign->bytes, copies);
+    }
+    if (code == TERRACE_NO_ROW)
+    {
+      if (primary)
+        *primary= !m_hidden && link->own_index == 0;
+      return foreign_error(HA_ERR_NO_REFERENCED_ROW, m_name, link->key);
+    }
+    if (code)
+      return map(code);
+  }
+  return 0;
+}
+
+bool ha_terrace::is_null_in(const Link &link, const uchar *record) const
+{
+  const my_ptrdiff_t moved= record - table->record[0];
+  for (const std::string &column : link.own)
+    for (Field **field= table->field; *field; field++)
+      if (same_name((*field)->field_name.str, column) && (*field)->is_null(moved))
+        return true;
+  return false;
+}
+
+/** Whether the row that comes has the key that it refers to. The key is in m_foreign->bytes. */
+bool ha_terrace::is_own_parent(const Link &link, const uchar *record)
+{
+  const uint index= index_over(table->key_info, table->s->keys, link.other);
+  if (index == MAX_KEY)
+    return false;
+  Bytes &own= m_foreign->own;
+  own.clear();
+  for (size_t part= 0; part < link.other.size(); part++)
+  {
+    bool is_null;
+    m_indexes[index].own_part((uint) part).encode_record(record, &own, &is_null);
+  }
+  return own.equals(m_foreign->bytes.data(), m_foreign->bytes.size());
+}
+
+/** Looks for children of a row that goes, or whose key changes (`record` is the new row). */
+int ha_terrace::check_children(const uchar *old, const uchar *record)
+{
+  THD *thd= ha_thd();
+  Foreign *foreign= this->foreign();
+  if (!foreign || foreign->children.empty() || thd_test_options(thd, OPTION_NO_FOREIGN_KEY_CHECKS))
+    return 0;
+  bool is_locked= false;
+  for (size_t at= 0; at < foreign->children.size(); at++)
+  {
+    Link *link= foreign->children[at].get();
+    if (link->resolve_own(table) && record && link->is_same(old, record))
+      continue;
+    if (is_null_in(*link, old))
+      continue;
+    if (!is_locked)
+    {
+      // The statement has it already, as a rule.
+      encode_primary(old, &m_primary_bytes);
+      const int32_t code= terrace_row_lock(m_session->transaction(), m_table, bytes_of(m_primary_bytes.data(), m_primary_bytes.size()), TERRACE_LOCK_EXCLUSIVE);
+      if (code && code != TERRACE_NO_ROW)
+        return map(code);
+      is_locked= true;
+    }
+    if (int error= link->prepare(thd, table))
+      return error;
+    if (m_foreign_generation != relations_generation())
+      return check_children(old, record);
+    int32_t code= TERRACE_OK;           // without its index nothing is known of the child
+    if (link->usable && link->encode(old, &foreign->bytes))
+    {
+      if (!m_session->loads.empty())
+        if (int error= finish_loads_of(link->name))
+          return error;
+      code= link->find(m_session->transaction(), foreign->bytes, false);
+    }
+    if (!code)
+      return foreign_error(HA_ERR_ROW_IS_REFERENCED, link->name, link->key);
+    if (code != TERRACE_NO_ROW)
+      return map(code);
+  }
+  return 0;
+}
+
+static LEX_CSTRING *lex_string(THD *thd, const std::string &text) { return thd->make_clex_string(text.data(), text.size()); }
+
+static FOREIGN_KEY_INFO *info_of(THD *thd, const std::string &child, const ForeignKey &key)
+{
+  void *room= thd->alloc(sizeof(FOREIGN_KEY_INFO));
+  if (!room)
+    return nullptr;
+  FOREIGN_KEY_INFO *info= new (room) FOREIGN_KEY_INFO();
+  const TableName name(child);
+  info->foreign_id= lex_string(thd, key.name);
+  info->foreign_db= lex_string(thd, name.database);
+  info->foreign_table= lex_string(thd, name.table);
+  info->referenced_db= lex_string(thd, key.parent_database);
+  info->referenced_table= lex_string(thd, key.parent_table);
+  info->referenced_key_name= key.parent_index.empty() ? nullptr : lex_string(thd, key.parent_index);
+  info->delete_method= (enum_fk_option) key.on_delete;
+  info->update_method= (enum_fk_option) key.on_update;
+  for (const std::string &column : key.columns)
+    info->foreign_fields.push_back(lex_string(thd, column), thd->mem_root);
+  for (const std::string &column : key.parent_columns)
+    info->referenced_fields.push_back(lex_string(thd, column), thd->mem_root);
+  return thd->is_error() ? nullptr : info;
+}
+
+int ha_terrace::get_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *keys)
+{
+  const Foreign *foreign= this->foreign();
+  if (foreign)
+    for (const ForeignKey &key : foreign->relations->own)
+    {
+      FOREIGN_KEY_INFO *info= info_of(thd, m_name, key);
+      if (!info || keys->push_back(info, thd->mem_root))
+        return HA_ERR_OUT_OF_MEM;
+    }
+  // An application that declared foreign keys, which were left out with a warning, drops them in an upgrade: the server must find them.
+  for (const std::string &name : absent_keys_dropped(thd, table, foreign ? foreign->relations.get() : nullptr))
+  {
+    void *room= thd->alloc(sizeof(FOREIGN_KEY_INFO));
+    FOREIGN_KEY_INFO *info= room ? new (room) FOREIGN_KEY_INFO() : nullptr;
+    if (!info || !(info->foreign_id= lex_string(thd, name)) || keys->push_back(info, thd->mem_root))
+      return HA_ERR_OUT_OF_MEM;
+  }
+  return 0;
+}
+
+int ha_terrace::get_parent_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *keys)
+{
+  if (const Foreign *foreign= this->foreign())
+    for (const Relations::Child &child : foreign->relations->children)
+    {
+      FOREIGN_KEY_INFO *info= info_of(thd, child.table, child.key);
+      if (!info || keys->push_back(info, thd->mem_root))
+        return HA_ERR_OUT_OF_MEM;
+    }
+  return 0;
+}
+
+bool ha_terrace::referenced_by_foreign_key() const noexcept
+{
+  const Foreign *foreign= this->foreign();
+  return foreign && !foreign->relations->children.empty();
+}
+
+bool ha_terrace::can_switch_engines() { return !foreign(); }
+
+char *ha_terrace::get_foreign_key_create_info()
+{
+  const Foreign *foreign= this->foreign();
+  if (!foreign || foreign->relations->own.empty())
+    return nullptr;
+  std::string text;
+  for (const ForeignKey &key : foreign->relations->own)
+    text+= ",\n  " + key.text(ha_thd(), TableName(m_name).database);
+  return strdup(text.c_str());
+}
+
+void ha_terrace::free_foreign_key_create_info(char *text) { free(text); }

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#include "link.h"
+#include "globals.h"
+#include "in_doubt.h"
+#include "kill_scope.h"
+#include "sql_base.h"
+#include "table_cache.h"
+#include "mdl.h"
+
+namespace terrace {
+
+uint index_over(const KEY *keys, uint count, const std::vector<std::string> &columns)
+{
+  for (uint at= 0; at < count; at++)
+  {
+    const KEY *key= keys + at;
+    if (key->algorithm == HA_KEY_ALG_LONG_HASH || key->user_defined_key_parts < columns.size())
+      continue;
+    bool fits= true;
+    for (size_t part= 0; fits && part < columns.size(); part++)
+      fits= same_name(key->key_part[part].field->field_name.str, columns[part]) && !(key->key_part[part].key_part_flag & HA_PART_KEY_SEG);
+    if (fits)
+      return at;
+  }
+  return MAX_KEY;
+}
+
+bool is_comparable(const Field *one, const Field *other)
+{
+  const auto is_text= [](const Field *field) {
+    return field->real_type() == MYSQL_TYPE_STRING || field->real_type() == MYSQL_TYPE_VARCHAR;
+  };
+  if (is_text(one) && is_text(other))
+  {
+    // A CHAR's spaces count where texts are not padded, and those of a BINARY are zeros.
+    const bool pads= one->charset() != &my_charset_bin && !(one->charset()->state & MY_CS_NOPAD);
+    return one->charset() == other->charset() && (one->real_type() == other->real_type() ? pads || one->real_type() == MYSQL_TYPE_VARCHAR ||
+                                                  one->field_length == other->field_length : pads);
+  }
+  return one->real_type() == other->real_type() && one->pack_length() == other->pack_length() && !(one->flags & BLOB_FLAG) &&
+         !((one->flags ^ other->flags) & UNSIGNED_FLAG) && one->decimals() == other->decimals();
+}
+
+int lock_definition(THD *thd, const std::string &name)
+{
+  const TableName names(name);
+  // The engine's own error handling comes later: the server has raised this one.
+  MDL_request request;
+  MDL_REQUEST_INIT(&request, MDL_key::TABLE, names.database.c_str(), names.table.c_str(), MDL_SHARED_READ, MDL_TRANSACTION);
+  if (!thd->mdl_context.acquire_lock(&request, (double) thd->variables.lock_wait_timeout))
+    return 0;
+  const bool deadlock= thd->is_error() && thd->get_stmt_da()->sql_errno() == ER_LOCK_DEADLOCK;
+  thd->mark_transaction_to_rollback(deadlock);
+  return deadlock ? HA_ERR_LOCK_DEADLOCK : thd->killed ? HA_ERR_ABORTED_BY_USER : HA_ERR_LOCK_WAIT_TIMEOUT;
+}
+
+Definition::Definition(THD *thd, const std::string &name)
+{
+  if ((error= lock_definition(thd, name)))
+    return;
+  Properties properties;
+  if (properties_of(name, &properties))
+    return;
+  const TableName names(name);
+  const LEX_CSTRING database= {names.database.data(), names.database.size()}, table= {names.table.data(), names.table.size()};
+  TABLE_LIST list;
+  list.init_one_table(&database, &table, nullptr, TL_READ);
+  Dummy_error_handler quiet;
+  thd->push_internal_handler(&quiet);
+  share= tdc_acquire_share(thd, &list, GTS_TABLE);
+  thd->pop_internal_handler();
+  if (share && share->db_type() != hton)
+  {
+    tdc_release_share(share);
+    share= nullptr;
+  }
+}
+
+Definition::~Definition()
+{
+  if (share)
+    tdc_release_share(share);
+}
+
+bool Link::resolve_own(TABLE *table)
+{
+  if (own_index != MAX_KEY)
+    return true;
+  own_index= index_over(table->key_info, table->s->keys, own);
+  reads.clear();
+  for (size_t part= 0; own_index != MAX_KEY && part < own.size(); part++)
+  {
+    reads.emplace_back();
+    reads.back().prepare(table->field, table->record[0], table->key_info[own_index].key_part + part);
+  }
+  return own_index != MAX_KEY;
+}
+
+int Link::resolve(THD *thd, TABLE *table)
+{
+  usable= false;
+  writes.clear();
+  const Definition found(thd, name);
+  if (found.error || !found.share || !resolve_own(table))
+    return found.error;
+  const TABLE_SHARE *share= found.share;
+  const uint index= index_over(share->key_info, share->keys, other);
+  if (index == MAX_KEY)
+    return 0;
+  Properties properties;
+  if (properties_of(name, &properties))
+    return 0;
+  const bool cuts= properties.has(Properties::CUTS), has_primary= share->primary_key == 0;
+  KeyCodec primary, codec;
+  if (has_primary)
+    primary.prepare(share, 0, nullptr, cuts);
+  codec.prepare(share, index, has_primary && index ? &primary : nullptr, cuts);
+  for (size_t part= 0; part < own.size(); part++)
+  {
+    if (!is_comparable(table->key_info[own_index].key_part[part].field, share->key_info[index].key_part[part].field))
+      return 0;
+    writes.push_back(reads[part].written_as(codec.own_part((uint) part)));
+  }
+  tree= has_primary ? index : index + 1;
+  is_row= has_primary && !index && share->key_info[0].user_defined_key_parts == own.size();
+  usable= true;
+  return 0;
+}
+
+int Link::prepare(THD *thd, TABLE *table)
+{
+  if (!locked)
+  {
+    if (int error= lock_definition(thd, name))
+      return error;
+    locked= true;
+  }
+  // Under the lock nothing changes that concerns the other table.
+  const ulonglong now= relations_generation();
+  if (generation != now)
+  {
+    terrace_table_close(handle);
+    handle= nullptr;
+    if (int error= resolve(thd, table))
+      return error;
+    generation= now;
+  }
+  if (!usable || handle)
+    return 0;
+  Heard heard;
+  if (terrace_table_open(engine, bytes_of(name), &handle))
+    usable= false, generation= 0;
+  return 0;
+}
+
+bool Link::is_same(const uchar *one, const uchar *row) const
+{
+  for (const KeyPart &part : reads)
+    if (!part.same(one, row))
+      return false;
+  return true;
+}
+
+bool Link::encode(const uchar *record, Bytes *out) const
+{
+  out->clear();
+  for (const KeyPart &part : writes)
+  {
+    bool is_null;
+    part.encode_record(record, out, &is_null);
+    if (is_null)
+      return false;
+  }
+  return true;
+}
+
+int32_t Link::find(terrace_txn *txn, const Bytes &bytes, bool releases) const
+{
+  if (is_row && !releases)
+    return terrace_row_lock(txn, handle, bytes_of(bytes.data(), bytes.size()), TERRACE_LOCK_SHARED);
+  terrace_cursor_options options= {};
+  options.size= sizeof options;
+  options.index= tree;
+  options.lock= TERRACE_LOCK_SHARED;
+  options.rows_alone= true;
+  terrace_cursor *cursor= nullptr;
+  if (const int32_t code= terrace_cursor_open(txn, handle, &options, &cursor))
+    return code;
+  terrace_fetch fetch= {};
+  fetch.size= sizeof fetch;
+  fetch.seek= TERRACE_SEEK_AT_LEAST;
+  fetch.want= TERRACE_WANT_ENTRY;
+  fetch.key= fetch.prefix= bytes_of(bytes.data(), bytes.size());
+  fetch.max_rows= 1;
+  fetch.max_bytes= 4096;
+  terrace_rows rows= {};
+  rows.size= sizeof rows;
+  const int32_t code= terrace_cursor_fetch_rows(cursor, &fetch, &rows);
+  if (!code && releases)
+    terrace_cursor_unlock_last(cursor);
+  terrace_cursor_close(cursor);
+  return code;
+}
+
+} // namespace terrace

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+  From a row of one table to the rows of another that a foreign key relates it to: from a child to its parent, or from a parent to its children.
+
+  The columns of this table's row are encoded as the other table's index encodes its own, so that a look-up is one descent by a prefix of keys. The other
+  table is not open in the statement. Its definition is read under a metadata lock, and the engine's handle is open until the statement ends.
+*/
+#ifndef TERRACE_LINK_H
+#define TERRACE_LINK_H
+
+#include "relations.h"
+#include "key_codec.h"
+
+namespace terrace {
+
+/** The index whose first parts are these whole columns, in this order; MAX_KEY if there is none. */
+uint index_over(const KEY *keys, uint count, const std::vector<std::string> &columns);
+/** Whether the foreign key's columns have types whose keys can be compared byte by byte. */
+bool is_comparable(const Field *one, const Field *other);
+
+/** The definition of a table that may be not open, while the session has a metadata lock on it. */
+class Definition
+{
+public:
+  /** `name` is the engine's. Waits for DDL on the table; the lock lasts until the transaction ends. */
+  Definition(THD *thd, const std::string &name);
+  ~Definition();
+  /** Handler error of the wait, which is raised; else 0. */
+  int error= 0;
+  /** Null if this engine has no such table. */
+  TABLE_SHARE *share= nullptr;
+};
+
+/** Locks the metadata of the table against changes. Raises an error and returns a handler error if that fails. */
+int lock_definition(THD *thd, const std::string &name);
+
+class Link
+{
+public:
+  /** `own` are the columns of the table at hand; `other` those of the table `name` (the engine's). */
+  Link(const ForeignKey &key, const std::string &name, const std::vector<std::string> &own, const std::vector<std::string> &other)
+    : key(key), name(name), own(own), other(other) {}
+  ~Link() { close(); }
+  Link(const Link &)= delete;
+  /** Prepares look-ups for rows of `table`, in this statement. Raises an error, if it is the metadata lock's. Handler error. */
+  int prepare(THD *thd, TABLE *table);
+  void close()
+  {
+    terrace_table_close(handle);
+    handle= nullptr;
+    locked= false;
+  }
+  /** Whether these columns have the same bytes in both rows. The table's own columns must be resolved. */
+  bool is_same(const uchar *one, const uchar *row) const;
+  /** Encodes the row's columns; returns false if one is NULL. */
+  bool encode(const uchar *record, Bytes *out) const;
+  bool resolve_own(TABLE *table);
+  /** Looks for a row with this key, and locks it, shared, until the transaction ends; if it `releases`, only until the call ends. An engine code. */
+  int32_t find(terrace_txn *txn, const Bytes &bytes, bool releases) const;
+
+  const ForeignKey key;
+  const std::string name;               // of the other table
+  const std::vector<std::string> own, other;
+  uint own_index= MAX_KEY;
+  bool usable= false;                   // the other table and its index are there
+  /** Whether the other table's rows themselves are in the index. */
+  bool is_row= false;
+
+private:
+  int resolve(THD *thd, TABLE *table);
+  bool locked= false;
+  ulonglong generation= 0;
+  std::vector<KeyPart> reads, writes;
+  uint tree= 0;
+  terrace_table *handle= nullptr;
+};
+
+} // namespace terrace
+#endif
