@@ -344,7 +344,17 @@ impl Objects {
         true
     }
 
-    /// The name is free at once. An object that is being written may be deleted by its creator alone.
+    /// As `delete`, for a client: an object that is being written may be deleted by its creator alone.
+    pub fn delete_by(&mut self, name: &str, client: u64) -> Result<(), Fault> {
+        match self.find(name) {
+            Some((_, object)) if !object.sealed && object.creator != client => {
+                Err(Fault::Invalid("another client is writing it".into()))
+            }
+            _ => self.delete(name),
+        }
+    }
+
+    /// The name is free at once.
     pub fn delete(&mut self, name: &str) -> Result<(), Fault> {
         let (id, _) = self.find(name).ok_or_else(absent)?;
         self.names.remove(name);

@@ -254,7 +254,7 @@ impl Packs {
         state.index.remove(mark_of(path));
     }
 
-    /// Neighbours were evicted that had been used since they were brought, or had not; or they were brought for nothing.
+    /// Neighbours were evicted that had been used since they were brought, or had not.
     pub fn learn(&self, used: u64, unused: u64) {
         self.state.lock().window.evicted(used, unused, self.shares.block);
     }

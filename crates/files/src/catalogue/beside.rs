@@ -3,7 +3,7 @@
 //! One is wanted if its file is known in this very version and not here, loading neither. It has no lease and no reader; whether it was used before it
 //! is evicted is counted.
 
-use super::{Catalogue, Slot, Victim};
+use super::{Catalogue, Victim};
 use crate::memory::extents::Extent;
 use crate::planted;
 use std::sync::Arc;
@@ -31,8 +31,6 @@ pub struct Wanted {
     /// Wanted, and without room until the victims' extents are given back.
     pub waiting: Vec<usize>,
     pub victims: Vec<Victim>,
-    /// Offers whose bytes were in memory already: what was read of them was of no use.
-    pub here: u64,
 }
 
 impl Catalogue {
@@ -48,13 +46,9 @@ impl Catalogue {
         let mut wanted = Wanted::default();
         let mut missing = 0;
         for place in places {
-            let Some(offer) = offers.get(*place) else { continue };
-            if self.wants(offer).is_none() {
-                let file = self.files.get(&offer.path);
-                wanted.here +=
-                    u64::from(file.is_some_and(|file| matches!(file.slot(0), Some(Slot::Here(_)))));
+            let Some(offer) = offers.get(*place).filter(|offer| self.wants(offer).is_some()) else {
                 continue;
-            }
+            };
             match self.extents.allocate(offer.len) {
                 Some(extent) => wanted.found.push((*place, extent)),
                 None => {

@@ -171,6 +171,7 @@ fn an_object_is_readable_from_its_seal_on_and_frees_its_bytes_with_its_last_read
     assert!(objects.get("a", 2, 1).is_none(), "a reader sees what is being written");
     objects.wait("a", 2, 77, 50).unwrap();
     assert!(objects.seal("a", 2, 2).is_err(), "it is another client's");
+    assert!(objects.delete_by("a", 2).is_err(), "its creator is writing it");
     let answers = objects.seal("a", 1, 2).unwrap();
     assert_eq!(answers, [Answer { client: 2, request: 77, result: Ok(given) }]);
     objects.delete("a").unwrap();

@@ -18,9 +18,9 @@ impl Files {
             (catalogue.room_beside(&offers, &places, true), catalogue.take_news_of_brought())
         });
         if let Some(packs) = &flash.packs {
-            packs.learn(used, unused + wanted.here);
+            packs.learn(used, unused);
         }
-        let Wanted { found, waiting, victims, .. } = wanted;
+        let Wanted { found, waiting, victims } = wanted;
         self.copy_beside(loaded, &at, &offers, found);
         if waiting.is_empty() {
             return;

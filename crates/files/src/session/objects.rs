@@ -59,7 +59,7 @@ pub fn handle(
         }
         _ => {
             fields.end()?;
-            match files.objects.lock().delete(&name) {
+            match files.objects.lock().delete_by(&name, client.id) {
                 Err(fault) => put_fault(&mut client.output, request, &fault),
                 Ok(()) => drop(Put::new(&mut client.output, request, code::OK).text("")),
             }
