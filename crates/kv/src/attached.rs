@@ -15,17 +15,21 @@
 //!
 //! Here is the state. What runs on it is in `dispatch`: `reads` (1), `writes` (2 and 3), `evict`, `scan` (`SCAN`, `KEYS` and `RANDOMKEY` over storage and memory).
 
+pub mod large;
 pub mod touched;
 pub mod write_back;
 
 use crate::client::ClientId;
 use crate::keyspace::Databases;
-use crate::storage::{Key, Outcome, Position, Scanned, ScannedKey, Storage, StorageError, Stored};
+use crate::storage::{
+    Elements, Key, Name, Outcome, Part, Position, Scanned, ScannedKey, Storage, StorageError, Stored,
+};
 use crate::tiering::fetch::{FetchId, Fetches, Limits};
 use crate::tiering::filter::{Filter, PARTS, Says};
 use crate::tiering::queue::{Before, FlightId, GroupId, Queue};
 use crate::value::Value;
 use hashbrown::{HashMap, HashSet};
+use large::{Asker, Collections};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -44,6 +48,12 @@ pub enum Event {
     Scanned {
         client: ClientId,
         piece: Result<Scanned, StorageError>,
+    },
+    /// A piece of a large collection.
+    Elements {
+        asker: Asker,
+        generation: u64,
+        piece: Result<Elements, StorageError>,
     },
     Expired(Result<Vec<Key>, StorageError>),
     /// A piece of the walk that builds a part of the filter.
@@ -150,6 +160,8 @@ pub struct Counters {
     pub groups: u64,
     pub writes: u64,
     pub rows: u64,
+    /// Bytes of the names and values of those rows.
+    pub row_bytes: u64,
     pub failed_groups: u64,
     /// Keys that groups changed: several changes of a key may become one row.
     pub changes: u64,
@@ -165,6 +177,8 @@ pub struct Overlay {
     pub emptied: HashSet<u16>,
     /// Keys on their way to storage; `None`: deleted.
     pub keys: HashMap<Key, Option<Stored>>,
+    /// Elements of large collections on their way to storage, by generation.
+    pub elements: HashMap<u64, Vec<(Name, Option<Stored>)>>,
 }
 
 /// A key that memory has, and when it expires as storage keeps it.
@@ -174,9 +188,27 @@ pub fn resident<'a>(dbs: &'a Databases, key: &Key) -> Option<(&'a Value, Option<
 }
 
 /// What storage keeps of a key that memory has.
-pub fn stored_form(dbs: &Databases, key: &Key) -> Option<Stored> {
-    let (value, expires_ms) = resident(dbs, key)?;
-    Some(Stored { expires_ms, rdb: value.to_rdb() })
+pub fn stored_form(dbs: &Databases, collections: &Collections, key: &Key) -> Option<Stored> {
+    match key.part {
+        Part::Whole => {
+            let (value, expires_ms) = resident(dbs, key)?;
+            Some(Stored { expires_ms, rdb: value.head().map_or_else(|| value.to_rdb(), |head| head.bytes()) })
+        }
+        Part::Element(generation) => {
+            let (value, _) = resident(dbs, collections.name(generation)?)?;
+            value.large().filter(|large| large.generation == generation)?;
+            value.element(&key.name)
+        }
+        Part::Gone(_) => Some(Stored::default()),
+    }
+}
+
+/// What storage will have of a key before the present group changes it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Noted {
+    pub before: Before,
+    /// The generation of a large collection.
+    pub generation: Option<u64>,
 }
 
 pub struct Tier {
@@ -185,6 +217,7 @@ pub struct Tier {
     pub queue: Queue,
     pub counters: Counters,
     pub filter: Filter,
+    pub collections: Collections,
     /// Write-back, if there is a place for its log.
     pub back: Option<write_back::WriteBack>,
     pub(crate) rebuild: Option<Rebuild>,
@@ -234,6 +267,7 @@ impl Tier {
         }
         Tier {
             filter,
+            collections: Collections::new(storage.next_generation()),
             back: None,
             rebuild: None,
             emptied_parts: None,
@@ -277,11 +311,19 @@ impl Tier {
 
     /// What memory knows better than storage does now.
     pub fn overlay(&self, dbs: &Databases) -> Overlay {
-        let value = |key: &Key| stored_form(dbs, key);
-        Overlay {
-            emptied: (0..dbs.all.len() as u16).filter(|&db| self.queue.is_emptying(db)).collect(),
-            keys: self.queue.held().map(|key| (key.clone(), value(key))).collect(),
+        let mut overlay = Overlay::default();
+        overlay.emptied.extend((0..dbs.all.len() as u16).filter(|&db| self.queue.is_emptying(db)));
+        for key in self.queue.held() {
+            let value = stored_form(dbs, &self.collections, key);
+            match key.part {
+                Part::Whole => _ = overlay.keys.insert(key.clone(), value),
+                Part::Element(generation) => {
+                    overlay.elements.entry(generation).or_default().push((key.name.clone(), value));
+                }
+                Part::Gone(_) => {}
+            }
         }
+        overlay
     }
 
     /// Keys that are being read or wait for it.
@@ -297,6 +339,8 @@ impl Tier {
     /// A client is gone.
     pub fn forget(&mut self, client: ClientId) {
         self.fetches.forget(client);
+        self.collections.forget_client(client);
+        self.end_element_walk(client);
         self.end_wait(client);
         self.end_scan(client);
     }
@@ -364,7 +408,7 @@ impl Tier {
                 self.emptied_parts = Some((id, self.filter.begin_empty(FILTER_KEYS)));
             }
         }
-        for row in &write.rows {
+        for row in write.rows.iter().filter(|row| row.key.is_whole()) {
             let position = Position::of(&row.key.name);
             match row.value {
                 Some(_) => self.filter.insert(row.key.db, position),
@@ -385,11 +429,13 @@ impl Tier {
         self.filter.says(key.db, Position::of(&key.name)) == Says::Absent
     }
 
-    /// Notes a key, as [`Tier::note`] does, if memory has it; returns whether it has.
+    /// Notes a key, as [`Tier::note`] does, if memory has it whole; returns whether it has. A large collection is looked at first.
     pub(crate) fn note_resident(&mut self, dbs: &Databases, key: &Key) -> bool {
-        let Some((_, expires_ms)) = resident(dbs, key) else { return false };
+        let found = resident(dbs, key).filter(|(value, _)| value.large().is_none());
+        let Some((_, expires_ms)) = found else { return false };
         if !self.touched.contains(key) {
-            self.touched.add(key.clone(), Before { existed: true, expires_ms });
+            let before = Before { existed: true, expires_ms };
+            self.touched.add(key.clone(), Noted { before, generation: None });
         }
         true
     }
@@ -401,13 +447,20 @@ impl Tier {
         }
         let entry = dbs.all.get(usize::from(key.db)).and_then(|db| db.resident(&key.name));
         let expires_ms = entry.and_then(|(_, at_ms)| at_ms).map(|at_ms| at_ms.max(0) as u64);
-        self.touched.add(key.clone(), Before { existed: entry.is_some(), expires_ms });
+        let generation = entry.and_then(|(value, _)| value.large()).map(|large| large.generation);
+        let before = Before { existed: entry.is_some(), expires_ms };
+        self.touched.add(key.clone(), Noted { before, generation });
     }
 
-    /// Notes the keys of a command that a script runs. The script's own keys are noted before it; another one has to be in memory.
+    /// Notes the keys of a command that a script runs. The script's own keys are noted before it; another one has to be in memory, and all of it.
     pub fn note_nested(&mut self, dbs: &Databases, keys: &[Key]) -> Result<(), KeyNotInMemory> {
+        let is_in_part = |key: &Key| {
+            let entry = dbs.all.get(usize::from(key.db)).and_then(|db| db.resident(&key.name));
+            entry.and_then(|(value, _)| value.large()).is_some_and(|large| !large.is_complete())
+        };
         for key in keys {
-            if !self.touched.contains(key) && !self.knows(dbs, key) && !self.is_filtered(key) {
+            let is_known = || (self.knows(dbs, key) && !is_in_part(key)) || self.is_filtered(key);
+            if !self.touched.contains(key) && !is_known() {
                 return Err(KeyNotInMemory);
             }
             self.note(dbs, key);

@@ -28,6 +28,7 @@ pub mod lists;
 pub mod memory;
 pub mod metrics;
 pub mod monitor;
+pub mod needs;
 pub mod pubsub;
 pub mod rights;
 pub mod saves;

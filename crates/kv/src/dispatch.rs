@@ -10,12 +10,14 @@
 //! | `busy` | commands that arrive while a script runs for long |
 //! | `absent` | building the filter of keys that storage cannot have |
 //! | `write_back` | the log of a turn, writes of what is dirty, clients that are slowed |
+//! | `large` | what commands need of large collections, and change of them |
 //! | `evict` | keeping memory within `maxmemory` |
 //! | `scan` | walks over the keys that storage and memory have |
 
 mod absent;
 pub mod busy;
 mod evict;
+mod large;
 mod pauses;
 mod reads;
 mod scan;
@@ -199,8 +201,19 @@ impl Core {
         args: &[Arg<'_>],
         is_resumed: bool,
     ) {
+        let (start, misses) = (reply.buffer.len(), crate::value::large::misses());
         let mut ctx = Ctx { is_resumed, ..self.context(client, reply) };
         ctx.call(found, args);
+        if crate::value::large::misses() != misses {
+            debug_assert!(
+                false,
+                "{} asks for elements that `command::needs` does not name",
+                found.full_name()
+            );
+            reply.buffer.truncate(start);
+            reply
+                .error("ERR internal error: elements of a large collection were not read before the command");
+        }
     }
 
     fn context<'a>(&'a mut self, client: &'a mut Client, reply: &'a mut Reply) -> Ctx<'a> {

@@ -32,3 +32,9 @@ pub static RECORD_DIVIDED: Switch = Switch::new();
 pub static SYNC_SKIPPED: Switch = Switch::new();
 /// A key that a command changes is not saved first, though a save has yet to reach it.
 pub static NOT_COPIED_ON_WRITE: Switch = Switch::new();
+/// A fetched element is taken although its collection was deleted and made anew meanwhile.
+pub static GENERATION_IGNORED: Switch = Switch::new();
+/// The head of a large collection is not written with its elements.
+pub static HEAD_NOT_WRITTEN: Switch = Switch::new();
+/// An element that was absent counts as absent after it was added.
+pub static ABSENT_KEPT: Switch = Switch::new();

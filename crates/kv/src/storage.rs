@@ -1,7 +1,8 @@
 //! The storage tier: where values live that are not in memory.
 //!
 //! A stored value is the key's RDB form, the bytes that `DUMP` answers without its footer, and the time at which it expires. The tier knows
-//! nothing of types or commands.
+//! nothing of types or commands. A large collection is stored as a head and a row an element (`value::large`); a stored element is the element's value
+//! as it is. Elements of a collection have its generation, a number that no other collection has or had.
 //!
 //! Contract of a [`Storage`]
 //! * A write is atomic: after a crash all of its rows are there or none.
@@ -29,17 +30,47 @@ use terrace_io::disk::Disk;
 pub use crate::value::name::Name;
 pub use row::Position;
 
-/// A key of a database.
+/// What a [`Key`] names. The order is that of the rows of a write: a collection before its elements.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Part {
+    /// A key of a database: its value, or the head of a large collection.
+    Whole,
+    /// An element of the large collection of a generation.
+    Element(u64),
+    /// That the collection of a generation is gone: its elements are removed in the background. Such a row is put and never deleted.
+    Gone(u64),
+}
+
+/// A key of a database, or an element of one of its large collections.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Key {
     /// The number that `SELECT` takes.
     pub db: u16,
+    pub part: Part,
     pub name: Name,
 }
 
 impl Key {
     pub fn new(db: u16, name: &[u8]) -> Key {
-        Key { db, name: name.into() }
+        Key { db, part: Part::Whole, name: name.into() }
+    }
+
+    pub fn element(db: u16, generation: u64, element: &[u8]) -> Key {
+        Key { db, part: Part::Element(generation), name: element.into() }
+    }
+
+    pub fn gone(db: u16, generation: u64) -> Key {
+        Key { db, part: Part::Gone(generation), name: Name::new(b"") }
+    }
+
+    /// Whether it is a key of its database, which is counted, filtered and scanned.
+    pub fn is_whole(&self) -> bool {
+        self.part == Part::Whole
+    }
+
+    /// Whether emptying its database makes a change of it needless. That a collection is gone stays true.
+    pub fn goes_with(&self, db: u16) -> bool {
+        self.db == db && !matches!(self.part, Part::Gone(_))
     }
 }
 
@@ -121,6 +152,12 @@ pub struct Write {
 }
 
 impl Write {
+    /// Bytes of the names and values of its rows.
+    pub fn bytes(&self) -> u64 {
+        let value = |row: &Row| row.value.as_ref().map_or(0, |value| value.rdb.len());
+        self.rows.iter().map(|row| (row.key.name.len() + value(row)) as u64).sum()
+    }
+
     pub fn is_empty(&self) -> bool {
         self.emptied.is_empty() && self.rows.is_empty() && self.log_position.is_none()
     }
@@ -144,15 +181,38 @@ pub struct Scanned {
     pub next: Option<Position>,
 }
 
+/// An element of a large collection.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Element {
+    pub position: Position,
+    pub name: Box<[u8]>,
+    pub value: Stored,
+}
+
+/// A piece of a large collection, in the order of positions.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Elements {
+    pub found: Vec<Element>,
+    /// The position after the last one that this piece covers; `None` at the end of the collection.
+    pub next: Option<Position>,
+}
+
 pub type GetDone = Arc<dyn Fn(&Key, Result<Option<Stored>, StorageError>) + Send + Sync>;
 pub type WriteDone = Box<dyn FnOnce(Outcome) + Send>;
 pub type ScanDone = Box<dyn FnOnce(Result<Scanned, StorageError>) + Send>;
+pub type ElementsDone = Box<dyn FnOnce(Result<Elements, StorageError>) + Send>;
 pub type ExpiredDone = Box<dyn FnOnce(Result<Vec<Key>, StorageError>) + Send>;
 
 /// Storage at one point in time.
 pub trait View: Send {
     /// The next keys of any database, about `bytes` of them; none at the end. A key comes once. Waits for the device.
     fn read(&mut self, bytes: usize) -> Result<Vec<(Key, Stored)>, StorageError>;
+
+    /// All elements of a large collection. Waits for the device.
+    fn elements(&mut self, generation: u64) -> Result<Vec<Element>, StorageError> {
+        let _ = generation;
+        Ok(Vec::new())
+    }
 }
 
 pub trait Storage: Send + Sync {
@@ -175,6 +235,18 @@ pub trait Storage: Send + Sync {
 
     /// At most `limit` keys whose time has come at `now_ms`, the earliest first.
     fn expired(&self, now_ms: u64, limit: usize, done: ExpiredDone);
+
+    /// The first generation that no collection has had. `None`: this storage keeps collections whole.
+    fn next_generation(&self) -> Option<u64> {
+        None
+    }
+
+    /// About `limit` elements of a large collection in the order of their positions, from `from` on. Elements of one position are never divided
+    /// between two pieces.
+    fn elements(&self, generation: u64, from: Position, limit: usize, done: ElementsDone) {
+        let _ = (generation, from, limit);
+        done(Err(StorageError::Invalid("this storage keeps collections whole".into())));
+    }
 
     /// What is stored now, whatever is written later: all writes whose completion was called, and for each other one all of it or nothing.
     fn view(&self) -> Result<Box<dyn View>, StorageError>;

@@ -8,6 +8,7 @@ pub mod hash;
 pub mod hyperloglog;
 pub mod integer;
 pub mod intset;
+pub mod large;
 pub mod lcs;
 pub mod limits;
 pub mod list;
@@ -21,11 +22,14 @@ pub mod table;
 pub mod zset;
 
 pub use hash::Hash;
+use large::{Head, LARGE_SET, Large};
 pub use list::List;
 pub use set::Set;
 pub use stream::Stream;
 pub use string::Str;
 pub use zset::Zset;
+
+use crate::storage::Stored;
 
 /// What a key holds. A clone is a deep copy.
 #[derive(Clone)]
@@ -104,6 +108,124 @@ impl Value {
             Value::Hash(hash) => size_of::<Hash>() + hash.heap_bytes(),
             Value::Zset(zset) => size_of::<Zset>() + zset.heap_bytes(),
             Value::Stream(stream) => size_of::<Stream>() + stream.heap_bytes(),
+        }
+    }
+}
+
+impl Value {
+    /// What is known of a large collection, if this is one.
+    pub fn large(&self) -> Option<&Large> {
+        match self {
+            Value::Hash(hash) => hash.large(),
+            Value::Set(set) => set.large(),
+            _ => None,
+        }
+    }
+
+    pub fn large_mut(&mut self) -> Option<&mut Large> {
+        match self {
+            Value::Hash(hash) => hash.large_mut(),
+            Value::Set(set) => set.large_mut(),
+            _ => None,
+        }
+    }
+
+    /// The head that storage keeps of a large collection.
+    pub fn head(&self) -> Option<Head> {
+        match self {
+            Value::Hash(hash) => hash.head(),
+            Value::Set(set) => set.head(),
+            _ => None,
+        }
+    }
+
+    /// A large collection of which no element is in memory.
+    pub fn of_head(head: &Head) -> Value {
+        match head.kind {
+            LARGE_SET => Value::Set(Box::new(Set::of_head(head))),
+            _ => Value::Hash(Box::new(Hash::of_head(head))),
+        }
+    }
+
+    /// Whether it has grown so large that its elements are to be rows of their own.
+    pub fn is_to_be_large(&self) -> bool {
+        match self {
+            Value::Hash(hash) => hash.is_to_be_large(),
+            Value::Set(set) => set.is_to_be_large(),
+            _ => false,
+        }
+    }
+
+    /// Makes a collection large; all its elements count as changed.
+    pub fn become_large(&mut self, generation: u64) {
+        match self {
+            Value::Hash(hash) => hash.become_large(generation),
+            Value::Set(set) => set.become_large(generation),
+            _ => {}
+        }
+    }
+
+    /// Makes a large collection an ordinary one again, which the caller knows to be complete.
+    pub fn end_large(&mut self) {
+        match self {
+            Value::Hash(hash) => hash.end_large(),
+            Value::Set(set) => set.end_large(),
+            _ => {}
+        }
+    }
+
+    /// Whether an element is in memory.
+    pub fn has_element(&self, name: &[u8]) -> bool {
+        match self {
+            Value::Hash(hash) => hash.has_element(name),
+            Value::Set(set) => set.has_element(name),
+            _ => false,
+        }
+    }
+
+    /// Whether it is large and is known not to have an element.
+    pub fn is_known_absent(&self, name: &[u8]) -> bool {
+        !self.has_element(name) && self.large().is_some_and(|large| large.knows_absent(name))
+    }
+
+    /// What storage is to keep of an element; `None`: nothing.
+    pub fn element(&self, name: &[u8]) -> Option<Stored> {
+        match self {
+            Value::Hash(hash) => hash.stored_element(name),
+            Value::Set(set) => set.stored_element(name),
+            _ => None,
+        }
+    }
+
+    /// Takes an element of storage into memory: no change.
+    pub fn admit(&mut self, name: &[u8], stored: &Stored) {
+        match self {
+            Value::Hash(hash) => hash.admit(name, stored),
+            Value::Set(set) => set.admit(name),
+            _ => {}
+        }
+    }
+
+    /// Takes about `count` elements out of memory that `may_evict`, beginning at a place by chance. Returns how many went, absent ones included.
+    pub fn evict_elements(
+        &mut self,
+        random: u64,
+        count: usize,
+        may_evict: impl FnMut(&[u8]) -> bool,
+    ) -> usize {
+        match self {
+            Value::Hash(hash) => hash.evict_elements(random, count, may_evict),
+            Value::Set(set) => set.evict_elements(random, count, may_evict),
+            _ => 0,
+        }
+    }
+
+    /// Elements that are in memory.
+    pub fn elements_in_memory(&self) -> usize {
+        match self {
+            Value::Hash(hash) => hash.elements_in_memory(),
+            Value::Set(set) => set.elements_in_memory(),
+            _ => 0,
         }
     }
 }

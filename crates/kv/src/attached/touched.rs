@@ -1,7 +1,7 @@
 //! The keys of the present group, each with what storage had of it before. Up to eight are searched one after another: most groups have one. More have an index.
 
+use super::Noted;
 use crate::storage::Key;
-use crate::tiering::queue::Before;
 use hashbrown::HashMap;
 
 /// The largest number of keys that is searched without the index.
@@ -11,13 +11,13 @@ const KEPT: usize = 256;
 
 #[derive(Default)]
 pub struct Touched {
-    list: Vec<(Key, Before)>,
+    list: Vec<(Key, Noted)>,
     /// Empty up to [`SEARCHED_MAX`] keys.
     index: HashMap<Key, usize>,
 }
 
 impl Touched {
-    pub fn get(&self, key: &Key) -> Option<Before> {
+    pub fn get(&self, key: &Key) -> Option<Noted> {
         let at = match self.index.is_empty() {
             true => self.list.iter().position(|(one, _)| one == key),
             false => self.index.get(key).copied(),
@@ -30,7 +30,7 @@ impl Touched {
     }
 
     /// Adds a key that is not there yet.
-    pub fn add(&mut self, key: Key, before: Before) {
+    pub fn add(&mut self, key: Key, before: Noted) {
         debug_assert!(!self.contains(&key));
         if self.list.len() == SEARCHED_MAX {
             self.index = self.list.iter().enumerate().map(|(at, (key, _))| (key.clone(), at)).collect();
@@ -60,7 +60,7 @@ mod tests {
     #[test]
     fn keys_are_found_with_and_without_the_index() {
         let key = |number: u64| Key::new(0, &number.to_be_bytes());
-        let before = |number| Before { existed: true, expires_ms: Some(number) };
+        let before = |number| Noted { generation: Some(number), ..Noted::default() };
         let mut touched = Touched::default();
         for group in 0..2 {
             for number in 0..40 {

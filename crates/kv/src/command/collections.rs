@@ -3,6 +3,7 @@
 //! A collection that becomes empty is removed with its key: [`removed_from`] does that and records both changes.
 
 use super::{Arg, CommandError, Ctx, args};
+use crate::attached::large::Walked;
 use crate::keyspace::{Class, Keyspace};
 use crate::resp::Reply;
 use crate::value::Value;
@@ -86,6 +87,14 @@ pub fn store(db: &mut Keyspace, key: &[u8], result: Option<Value>, class: Class,
                 db.changed(key, Class::Generic, "del");
             }
         }
+    }
+}
+
+/// What was read of a large collection for this HSCAN or SSCAN. Within a transaction or script the whole collection is in memory.
+pub fn walked(ctx: &mut Ctx<'_>) -> Option<Walked> {
+    match (&mut ctx.server.tier, ctx.is_nested) {
+        (Some(tier), false) => tier.end_element_walk(ctx.client.id),
+        _ => None,
     }
 }
 

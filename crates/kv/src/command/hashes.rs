@@ -102,7 +102,9 @@ pub fn remove_expired_fields(db: &mut Keyspace, key: &[u8]) {
     if hash.next_expiry().is_none_or(|at_ms| at_ms > now_ms) {
         return;
     }
-    hash.remove_expired(now_ms, usize::MAX);
+    if hash.remove_expired(now_ms, usize::MAX) == 0 {
+        return;
+    }
     let is_empty = hash.is_empty();
     removed_from(db, key, Class::Hash, "hexpired", is_empty);
 }
@@ -328,6 +330,8 @@ fn hrandfield(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
 
 fn hscan(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
     Scan::cursor(args)?;
+    let walked = collections::walked(ctx);
+    let now_ms = ctx.now_ms().max(0) as u64;
     let (db, reply) = ctx.split();
     let Some(hash) = live(db, args[1])? else {
         Scan::reply(reply, 0, &[]);
@@ -335,13 +339,39 @@ fn hscan(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
     };
     let scan = Scan::parse(args)?;
     let mut elements = Vec::new();
-    let cursor = {
-        hash.scan(scan.cursor, scan.count, |field, value| {
+    let cursor = match walked {
+        Some(walked) => {
+            let mut names: Vec<&[u8]> = walked.held.iter().map(|name| &**name).collect();
+            for found in &walked.found {
+                // What memory knows of a field is newer.
+                if hash.has_element(&found.name) {
+                    names.push(&found.name);
+                } else if !hash.is_known_absent(&found.name)
+                    && found.value.expires_ms.is_none_or(|at_ms| at_ms > now_ms)
+                    && scan.matches(Element::Bytes(&found.name))
+                {
+                    elements.push(found.name.to_vec());
+                    elements.push(found.value.rdb.clone());
+                }
+            }
+            names.sort_unstable();
+            names.dedup();
+            for name in names.into_iter().filter(|name| scan.matches(Element::Bytes(name))) {
+                if hash.has_element(name)
+                    && let Some(value) = hash.get(name)
+                {
+                    elements.push(name.to_vec());
+                    elements.push(value.to_vec());
+                }
+            }
+            walked.cursor
+        }
+        None => hash.scan(scan.cursor, scan.count, |field, value| {
             if scan.matches(field) {
                 elements.push(field.to_vec());
                 elements.push(value.to_vec());
             }
-        })
+        }),
     };
     Scan::reply(reply, cursor, &elements);
     Ok(())

@@ -298,10 +298,12 @@ fn move_key(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
     let is_taken = ctx.dbs.all[usize::from(target)].contains(key);
     let expiry = ctx.dbs.all[source].expiry(key);
     let value = if is_taken { None } else { ctx.dbs.all[source].remove(key) };
-    let Some(value) = value else {
+    let Some(mut value) = value else {
         ctx.reply.int(0);
         return Ok(());
     };
+    // Elements are stored by the database of their collection: the other one gets a collection of its own.
+    value.end_large();
     ctx.dbs.all[source].changed(key, Class::Generic, "move_from");
     let target = &mut ctx.dbs.all[usize::from(target)];
     target.insert(key, value);

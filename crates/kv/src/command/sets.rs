@@ -432,6 +432,7 @@ fn sintercard(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
 
 fn sscan(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
     Scan::cursor(args)?;
+    let walked = collections::walked(ctx);
     let (db, reply) = ctx.split();
     let Some(set) = read_set(db, args[1])? else {
         Scan::reply(reply, 0, &[]);
@@ -439,12 +440,19 @@ fn sscan(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
     };
     let scan = Scan::parse(args)?;
     let mut members = Vec::new();
-    let cursor = {
-        set.scan(scan.cursor, scan.count, |member| {
-            if scan.matches(member) {
-                members.push(member.to_vec());
-            }
-        })
+    let add = |member: Element<'_>| {
+        if scan.matches(member) {
+            members.push(member.to_vec());
+        }
+    };
+    let cursor = match walked {
+        Some(walked) => {
+            let is_there =
+                |name: &[u8], is_stored| set.has_element(name) || (is_stored && !set.is_known_absent(name));
+            walked.names(is_there).into_iter().map(Element::Bytes).for_each(add);
+            walked.cursor
+        }
+        None => set.scan(scan.cursor, scan.count, add),
     };
     Scan::reply(reply, cursor, &members);
     Ok(())

@@ -39,6 +39,13 @@ fn keys_of(found: CommandMatch, args: &[Arg<'_>], db: &mut u16, keys: &mut Keys)
     }
 }
 
+/// The keys of one command. `SELECT` changes the database.
+pub fn of_one(found: CommandMatch, args: &[Arg<'_>], db: &mut u16) -> Keys {
+    let mut keys = Keys::new();
+    keys_of(found, args, db, &mut keys);
+    keys
+}
+
 /// The keys of a command that is to run, or of all commands of a transaction.
 pub fn of_command(client: &Client, found: CommandMatch, args: &[Arg<'_>]) -> Keys {
     let (mut keys, mut db) = (Keys::new(), client.db);

@@ -3,6 +3,7 @@
 use super::Ctx;
 use crate::rdb::kind;
 use crate::storage::{Key, Position};
+use crate::value::large::LARGE_SET;
 use std::collections::HashSet;
 
 /// What a walk has found.
@@ -17,7 +18,7 @@ fn type_name(type_byte: u8) -> &'static str {
     match type_byte {
         kind::STRING => "string",
         kind::LIST | kind::LIST_ZIPLIST | kind::LIST_QUICKLIST | kind::LIST_QUICKLIST_2 => "list",
-        kind::SET | kind::SET_INTSET => "set",
+        kind::SET | kind::SET_INTSET | LARGE_SET => "set",
         kind::ZSET | kind::ZSET_2 | kind::ZSET_ZIPLIST | kind::ZSET_LISTPACK => "zset",
         kind::STREAM_LISTPACKS | kind::STREAM_LISTPACKS_2 => "stream",
         _ => "hash",
@@ -40,7 +41,7 @@ pub fn walked(ctx: &mut Ctx<'_>) -> Option<Walked> {
     for found in &scan.found {
         let kind = match resident(&found.name) {
             Some(kind) => kind,
-            None if tier.queue.holds(&Key { db: scan.db, name: (&*found.name).into() }) => None,
+            None if tier.queue.holds(&Key::new(scan.db, &found.name)) => None,
             None => {
                 let lives = found.expires_ms.is_none_or(|at_ms| at_ms > now_ms.max(0) as u64);
                 lives.then(|| type_name(found.type_byte))

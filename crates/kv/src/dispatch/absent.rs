@@ -17,6 +17,9 @@ impl Core {
     /// Storage was asked for a key that it does not have.
     pub(super) fn note_absent(&mut self, key: &Key) {
         let Some(tier) = self.server.tier.as_deref_mut() else { return };
+        if !key.is_whole() {
+            return;
+        }
         let part = Filter::part(Position::of(&key.name));
         tier.asked_absent[part] = tier.asked_absent[part].saturating_add(1);
         if tier.asked_absent[part] >= ASKED_MIN && tier.filter.is_due(part) && !tier.to_build.contains(&part)
@@ -36,7 +39,7 @@ impl Core {
                     continue;
                 }
                 let (first, last) = Filter::range(part);
-                for key in tier.queue.held() {
+                for key in tier.queue.held().filter(|key| key.is_whole()) {
                     let position = Position::of(&key.name);
                     if (first..=last).contains(&position) {
                         tier.filter.scanned(key.db, position);

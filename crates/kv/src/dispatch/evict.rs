@@ -4,6 +4,8 @@
 //! something outside the storage tier rests — watched keys, keys that a parked or blocked client has been told of, keys that a walk looks at.
 //! Without one, `maxmemory-policy` says which keys are deleted, as in Redis.
 //!
+//! Of a large collection some elements are evicted at a time, and its head when none is left.
+//!
 //! Keys are evicted before a command is run, never within one, so that keys that were made known for a command are there while it runs.
 //!
 //! When nothing can be evicted: if changes wait for storage, commands wait until they are stored ([`Core::waits_for_room`]); otherwise commands that need
@@ -149,8 +151,8 @@ impl Core {
         Some((index, drawn.swap_remove(chosen)))
     }
 
-    /// Takes one clean value out of memory; false if there seems to be none.
-    fn evict_clean(&mut self, samples: usize) -> bool {
+    /// Takes one clean value out of memory, or some elements of a large one; false if there seems to be none.
+    pub fn evict_clean(&mut self, samples: usize) -> bool {
         for round in 0..SPARED_MAX {
             let Some(index) = self.database_to_evict(false) else { return false };
             let mut drawn: Vec<Sampled> = Vec::with_capacity(samples);
@@ -174,7 +176,15 @@ impl Core {
                 None => Some(0),
             };
             if let Some(chosen) = chosen.or((round + 1 == SPARED_MAX).then_some(0)) {
-                db.evict(&drawn[chosen]);
+                let chosen = &drawn[chosen];
+                let is_large = db.resident(&chosen.key).is_some_and(|(value, _)| value.large().is_some());
+                if is_large {
+                    if !self.evict_of_large(index, chosen) {
+                        continue;
+                    }
+                } else {
+                    db.evict(chosen);
+                }
                 self.server.stats.evicted += 1;
                 return true;
             }
@@ -190,6 +200,11 @@ impl Core {
             return false;
         }
         if tier.pins.is_empty() && tier.queue.is_empty() {
+            return true;
+        }
+        let value = self.dbs.all.get(usize::from(db)).and_then(|db| db.resident(key));
+        if value.is_some_and(|(value, _)| value.large().is_some()) {
+            // Its elements may, each by itself.
             return true;
         }
         let key = storage::Key::new(db, key);

@@ -6,9 +6,10 @@ use crate::command::table::CommandMatch;
 use crate::command::{Arg, CommandError, stored_keys as keys};
 use crate::rdb::{Object, SliceSource};
 use crate::server::{Core, Server};
-use crate::storage::{Get, GetDone, Key, StorageError, Stored};
+use crate::storage::{Get, GetDone, Key, Part, StorageError, Stored};
 use crate::tiering::fetch::{FetchId, Fetched, Urgency};
 use crate::value::Value;
+use crate::value::large::Head;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -30,7 +31,10 @@ pub fn error_text(error: &StorageError) -> String {
     format!("ERR storage: {error}")
 }
 
-fn value_of(server: &Server, stored: &Stored) -> Result<Value, StorageError> {
+pub(super) fn value_of(server: &Server, stored: &Stored) -> Result<Value, StorageError> {
+    if let Some(head) = Head::parse(&stored.rdb)? {
+        return Ok(Value::of_head(&head));
+    }
     let corrupt = |why: String| StorageError::Corrupt(format!("a stored value cannot be read: {why}"));
     let (kind, bytes) = stored.rdb.split_first().ok_or_else(|| corrupt("it is empty".into()))?;
     let mut source = SliceSource::new(bytes);
@@ -47,6 +51,7 @@ impl Core {
                 Event::Fetched { id, key, read } => self.fetched(id, &key, read),
                 Event::Wrote { id, outcome } => self.landed(id, outcome),
                 Event::Scanned { client, piece } => self.scanned(client, piece),
+                Event::Elements { asker, generation, piece } => self.elements_read(asker, generation, piece),
                 Event::Expired(keys) => self.expire_stored(keys),
                 Event::Walked(piece) => self.filter_walked(piece),
                 Event::Synced(synced) => self.log_synced(synced, self.durability()),
@@ -118,7 +123,6 @@ impl Core {
         }
         if !cold.is_empty() {
             client.was_cold = true;
-            tier.counters.reads += cold.len() as u64;
             for key in &cold {
                 tier.fetches.want(key, id, urgency, now_ms);
             }
@@ -141,13 +145,16 @@ impl Core {
                 return self.park(client, args);
             }
         }
+        if let Some(prepared) = self.prepare_large(client, found, args, &keys, urgency, wait) {
+            return prepared;
+        }
         if let Some(tier) = &mut self.server.tier {
             keys.iter().for_each(|key| tier.note(&self.dbs, key));
         }
         Prepared::Ready
     }
 
-    fn park(&mut self, client: &mut Client, args: &[Arg<'_>]) -> Prepared {
+    pub(super) fn park(&mut self, client: &mut Client, args: &[Arg<'_>]) -> Prepared {
         client.parked = Some(args.iter().map(|arg| arg.to_vec()).collect());
         Prepared::Parked
     }
@@ -172,6 +179,7 @@ impl Core {
             return;
         }
         tier.counters.read_calls += 1;
+        tier.counters.reads += begun.len() as u64;
         let keys: Vec<Key> = begun.iter().map(|(_, key)| key.clone()).collect();
         let ids: HashMap<Key, FetchId> = begun.iter().map(|(id, key)| (key.clone(), *id)).collect();
         let mailbox = tier.mailbox.clone();
@@ -203,6 +211,9 @@ impl Core {
     pub fn fetched(&mut self, id: FetchId, key: &Key, read: Result<Option<Stored>, StorageError>) {
         let Some(tier) = &mut self.server.tier else { return };
         let Fetched::Current(waiters) = tier.fetches.end(id, key) else { return };
+        if let Part::Element(generation) = key.part {
+            return self.element_fetched(key, generation, waiters, read);
+        }
         let read = match read {
             Ok(Some(stored)) => value_of(&self.server, &stored).map(|value| Some((value, stored.expires_ms))),
             Ok(None) => Ok(None),
@@ -234,7 +245,11 @@ impl Core {
         {
             let at_ms = expires_ms.map(|at_ms| i64::try_from(at_ms).unwrap_or(i64::MAX));
             has_expired = at_ms.is_some_and(|at_ms| at_ms <= db.now_ms);
+            let generation = value.large().map(|large| large.generation);
             db.load(&key.name, value, at_ms);
+            if let (Some(tier), Some(generation)) = (&mut self.server.tier, generation) {
+                tier.collections.note(generation, key);
+            }
         }
         if has_expired {
             tier_note_expired(self, key);

@@ -65,7 +65,7 @@ impl Core {
             is_whole: found.row.name == "keys",
             wraps: found.row.name == "randomkey",
             found: Vec::new(),
-            held: tier.queue.held().filter(|key| key.db == db).cloned().collect(),
+            held: tier.queue.held().filter(|key| key.db == db && key.is_whole()).cloned().collect(),
             next: None,
             result: None,
         };

@@ -70,18 +70,28 @@ impl Core {
     pub(super) fn log_changes(&mut self, durability: Durability) {
         let mut kept: Vec<GroupId> = Vec::new();
         let dbs = &self.dbs;
-        let Some(Tier { back: Some(back), .. }) = self.server.tier.as_deref_mut() else { return };
+        let Some(Tier { back: Some(back), collections, .. }) = self.server.tier.as_deref_mut() else {
+            return;
+        };
         while let Some((number, emptied, keys)) = back.promises.seal() {
             let encode = |out: &mut Vec<u8>| {
                 let mut record = Encoder::begin(out, number, emptied, keys.len());
                 for key in keys {
-                    let value = resident(dbs, key);
-                    record.row(
-                        key,
-                        value.map(|(value, expires_ms)| {
-                            (expires_ms, |out: &mut Vec<u8>| value.append_logged(out))
-                        }),
-                    );
+                    let value =
+                        resident(dbs, key).filter(|(value, _)| key.is_whole() && value.large().is_none());
+                    match value {
+                        Some((value, expires_ms)) => {
+                            let write = |out: &mut Vec<u8>| value.append_logged(out);
+                            record.row(key, Some((expires_ms, write)));
+                        }
+                        None => {
+                            let stored = stored_form(dbs, collections, key);
+                            let write = |it: Stored| {
+                                (it.expires_ms, move |out: &mut Vec<u8>| out.extend_from_slice(&it.rdb))
+                            };
+                            record.row(key, stored.map(write));
+                        }
+                    }
                 }
                 record.end();
             };
@@ -134,7 +144,9 @@ impl Core {
         let wanted = self.wanted_policy();
         let is_stopping = self.server.is_stopping;
         let dbs = &self.dbs;
-        let Some(Tier { back: Some(back), queue, stalled, .. }) = self.server.tier.as_deref_mut() else {
+        let Some(Tier { back: Some(back), queue, stalled, collections, .. }) =
+            self.server.tier.as_deref_mut()
+        else {
             return;
         };
         if queue.flights() > 0 || now_ms < back.retry_ms {
@@ -149,7 +161,9 @@ impl Core {
             return;
         }
         let bytes_max = if has_failed { u64::MAX } else { bounds.cut_bytes.max(1) };
-        let Some(mut cut) = queue.cut_logged(bytes_max, |key| stored_form(dbs, key)) else { return };
+        let Some(mut cut) = queue.cut_logged(bytes_max, |key| stored_form(dbs, collections, key)) else {
+            return;
+        };
         let upto = back.promises.last();
         back.journal.mark();
         let mut through = queue.oldest().map_or(upto, |oldest| oldest.record - 1);
@@ -181,6 +195,7 @@ impl Core {
         tier.note_filter(id, &write);
         tier.counters.writes += 1;
         tier.counters.rows += write.rows.len() as u64;
+        tier.counters.row_bytes += write.bytes();
         let mailbox = tier.mailbox.clone();
         let done = Box::new(move |outcome| mailbox.send(Event::Wrote { id, outcome }));
         if let Some(outcome) = tier.storage.write(write, Durability::Durable, done) {

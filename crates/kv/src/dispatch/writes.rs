@@ -1,16 +1,16 @@
 //! Groups of changes, their writes, and the replies that wait for them.
 
-use super::reads::error_text;
+use super::large::collection;
+use super::reads::{error_text, value_of};
 use super::write_back::KEY_BYTES;
-use crate::attached::{Counted, Event, stored_form};
+use crate::attached::{Counted, Event, Noted, stored_form};
 use crate::client::Client;
+use crate::keyspace::changes::Expired;
 use crate::planted;
-use crate::rdb::{Object, SliceSource};
 use crate::server::Core;
-use crate::storage::{Durability, Key, Outcome, Stored, Write};
-use crate::tiering::queue::{Changed, FlightId, GroupId, Since};
+use crate::storage::{Durability, Key, Outcome, Part, Stored, Write};
+use crate::tiering::queue::{Before, FlightId, GroupId, Since};
 use crate::value::Value;
-use smallvec::SmallVec;
 use std::collections::BTreeMap;
 
 /// Places for changed keys that are kept for the next group.
@@ -25,14 +25,13 @@ impl Core {
     }
 
     /// Notes keys that have expired: what storage has of them, unless the group noted it before.
-    pub fn note_expired(&mut self, db: u16, expired: Vec<(crate::keyspace::Key, i64)>) {
+    pub fn note_expired(&mut self, db: u16, expired: Vec<Expired>) {
         let Some(tier) = &mut self.server.tier else { return };
-        for (key, at_ms) in expired {
-            let expires_ms = Some(at_ms.max(0) as u64);
-            let before = crate::tiering::queue::Before { existed: true, expires_ms };
-            let key = Key { db, name: key };
+        for Expired { key, at_ms, generation } in expired {
+            let before = Before { existed: true, expires_ms: Some(at_ms.max(0) as u64) };
+            let key = Key { db, part: Part::Whole, name: key };
             if !tier.touched.contains(&key) {
-                tier.touched.add(key, before);
+                tier.touched.add(key, Noted { before, generation });
             }
         }
     }
@@ -62,20 +61,15 @@ impl Core {
         } else {
             changed.sort_unstable();
             changed.dedup();
-            for key in &changed {
-                tier.resume.extend(tier.fetches.supersede(key));
-            }
             for &db in &emptied {
                 tier.resume.extend(tier.fetches.supersede_database(db));
+                tier.resume.extend(tier.collections.forget_database(db));
             }
-            let mut changes: SmallVec<[Changed; 1]> = SmallVec::with_capacity(changed.len());
-            for key in changed.drain(..) {
-                let entry = self.dbs.all.get(usize::from(key.db)).and_then(|db| db.resident(&key.name));
-                let bytes = entry.map_or(0, |(value, _)| value.heap_bytes() + key.name.len()) as u64;
-                let before = touched.get(&key);
-                debug_assert!(before.is_some(), "a command changed {key:?}, which the table does not name");
-                let before = before.unwrap_or_default();
-                changes.push(Changed { before, exists: entry.is_some(), bytes, key });
+            let mut changes = tier.changes_of(&mut self.dbs, &mut changed, &touched);
+            if tier.fetches.wanted() > 0 {
+                for change in &changes {
+                    tier.resume.extend(tier.fetches.supersede(&change.key));
+                }
             }
             tier.counters.groups += 1;
             tier.counters.changes += changes.len() as u64;
@@ -152,7 +146,8 @@ impl Core {
                 return;
             }
             let dbs = &self.dbs;
-            let Some(cut) = tier.queue.cut(|key| stored_form(dbs, key)) else { return };
+            let collections = &tier.collections;
+            let Some(cut) = tier.queue.cut(|key| stored_form(dbs, collections, key)) else { return };
             tier.flights.insert(cut.id, counted(&cut.write));
             if !tier.queue.has_waiting() {
                 tier.dirty_since_ms = None;
@@ -163,6 +158,7 @@ impl Core {
             } else {
                 tier.counters.writes += 1;
                 tier.counters.rows += cut.write.rows.len() as u64;
+                tier.counters.row_bytes += cut.write.bytes();
                 let (mailbox, id) = (tier.mailbox.clone(), cut.id);
                 let done = Box::new(move |outcome| mailbox.send(Event::Wrote { id, outcome }));
                 tier.storage.write(cut.write, durability, done)
@@ -213,6 +209,11 @@ impl Core {
                 self.release(group, Some(&text));
             }
         }
+        if let Some(tier) = &self.server.tier
+            && !tier.collections.is_empty()
+        {
+            landed.clean.iter().for_each(|key| tier.element_is_clean(&mut self.dbs, key));
+        }
         let lost = landed.lost.into_iter().map(|key| (key, None));
         for (key, value) in lost.chain(landed.restored) {
             self.replace(&key, value);
@@ -224,17 +225,35 @@ impl Core {
         if let Some(tier) = &mut self.server.tier {
             tier.resume.extend(tier.fetches.supersede(key));
         }
+        if let Part::Element(generation) = key.part {
+            // It went with its head, or another write has both.
+            if let (Some(tier), Some(stored)) = (&self.server.tier, stored)
+                && let Some(value) = collection(&mut self.dbs, &tier.collections, generation)
+            {
+                value.admit(&key.name, &stored);
+            }
+            return;
+        }
+        if !key.is_whole() {
+            return;
+        }
         self.server.touch_watched(key.db, &crate::keyspace::Key::new(&key.name));
-        let limits = self.server.collection_limits;
-        let Some(db) = self.dbs.get(key.db) else { return };
-        db.forget(&key.name);
         // What was serialised here can be read here.
-        if let Some(stored) = stored
-            && let Some((kind, bytes)) = stored.rdb.split_first()
-            && let Ok(object) = Object::read(&mut SliceSource::new(bytes), *kind)
-        {
-            let at_ms = stored.expires_ms.map(|at_ms| i64::try_from(at_ms).unwrap_or(i64::MAX));
-            db.load(&key.name, Value::from_rdb(object, &limits), at_ms);
+        let value =
+            stored.and_then(|stored| Some((value_of(&self.server, &stored).ok()?, stored.expires_ms)));
+        let Some(db) = self.dbs.get(key.db) else { return };
+        let large = |value: &Value| value.large().map(|large| large.generation);
+        let old = db.resident(&key.name).and_then(|(value, _)| large(value));
+        db.forget(&key.name);
+        let new = value.as_ref().and_then(|(value, _)| large(value));
+        if let Some((value, expires_ms)) = value {
+            let at_ms = expires_ms.map(|at_ms| i64::try_from(at_ms).unwrap_or(i64::MAX));
+            db.load(&key.name, value, at_ms);
+        }
+        if let Some(tier) = &mut self.server.tier {
+            let waiters = old.map(|old| tier.collections.forget(old));
+            tier.resume.extend(waiters.unwrap_or_default());
+            new.into_iter().for_each(|new| tier.collections.note(new, key));
         }
     }
 
@@ -252,7 +271,7 @@ impl Core {
 
 pub(super) fn counted(write: &Write) -> Counted {
     let mut added: BTreeMap<u16, i64> = BTreeMap::new();
-    for row in &write.rows {
+    for row in write.rows.iter().filter(|row| row.key.is_whole()) {
         *added.entry(row.key.db).or_default() += i64::from(row.value.is_some()) - i64::from(row.existed);
     }
     Counted { emptied: write.emptied.clone(), added, is_logged: false }

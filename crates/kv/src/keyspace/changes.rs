@@ -31,13 +31,20 @@ pub struct Change {
     pub event: &'static str,
 }
 
+/// A key that was deleted as it had expired.
+pub struct Expired {
+    pub key: Key,
+    pub at_ms: i64,
+    /// The generation of a large collection.
+    pub generation: Option<u64>,
+}
+
 #[derive(Default)]
 pub struct Changes {
     pub list: Vec<Change>,
     /// All keys were deleted or exchanged with another database's: everything of the database counts as changed.
     pub all: bool,
-    /// Keys that were deleted as they had expired, with their times.
-    pub expired: Vec<(Key, i64)>,
+    pub expired: Vec<Expired>,
     pub is_recording: bool,
     pub count: u64,
 }

@@ -4,7 +4,7 @@
 //! * A key that has expired is never seen: each look-up deletes it first.
 //! * An entry's `expiry` and the list of expiry times point at each other.
 
-use super::changes::{Changes, Class};
+use super::changes::{Changes, Class, Expired};
 use super::dictionary::{Dictionary, EntryPosition};
 use super::entry::{Entry, Key};
 use super::expiry::{Expiries, Expiry, ROUND};
@@ -85,7 +85,8 @@ impl Keyspace {
             if self.has_storage
                 && let Some(at_ms) = at_ms
             {
-                self.changes.expired.push((entry.key.clone(), at_ms));
+                let generation = entry.value.large().map(|large| large.generation);
+                self.changes.expired.push(Expired { key: entry.key.clone(), at_ms, generation });
             }
             self.changes.record(&entry.key, Class::Expired, "expired");
         }
@@ -143,6 +144,12 @@ impl Keyspace {
     pub fn resident(&self, key: &[u8]) -> Option<(&Value, Option<i64>)> {
         let entry = self.dictionary.at(self.dictionary.find(self.hash(key), key)?);
         Some((&entry.value, self.expiries.at_ms(entry.expiry)))
+    }
+
+    /// The value of a key, also if it has expired, for what the storage tier does with it.
+    pub fn resident_mut(&mut self, key: &[u8]) -> Option<&mut Value> {
+        let place = self.dictionary.find(self.hash(key), key)?;
+        Some(&mut self.dictionary.at_mut(place).value)
     }
 
     /// Puts a key that is not here into memory, as storage has it: no change.

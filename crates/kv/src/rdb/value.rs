@@ -9,6 +9,7 @@ use super::{Object, kind, stream};
 use crate::value::hash::HashBody;
 use crate::value::limits::CollectionLimits;
 use crate::value::list::End;
+use crate::value::set::SetBody;
 use crate::value::{Hash, List, Set, Str, Value, Zset};
 
 impl Value {
@@ -111,7 +112,7 @@ impl Value {
 }
 
 fn write_set(out: &mut Vec<u8>, set: &Set, string: WriteString) -> u8 {
-    if let Set::Ints(ints) = set {
+    if let SetBody::Ints(ints) = set.body() {
         string(out, ints.as_bytes());
         return kind::SET_INTSET;
     }

@@ -2,13 +2,16 @@
 //!
 //! | tree | key | value |
 //! | --- | --- | --- |
-//! | `kv` | row key (`row`) | flags, expiry time, RDB form |
+//! | `kv` | row key (`row`) | flags, expiry time, RDB form, or the head of a large collection |
+//! | `kv.elements` | row key of an element | flags, expiry time, value |
 //! | `kv.expiry` | expiry time, row key | empty |
 //! | `kv.meta` | `db` and number | space and count of a database |
 //! | | `space` | the next space to give out |
 //! | | `kept`, a space and a name | what is kept under the name: libraries of functions, how far an import is |
 //! | | `log` | the record of the write-back log up to which everything is here |
 //! | | `gone` and space | the space of an emptied database, whose rows are being removed |
+//! | | `large` and generation | a large collection that is gone, whose elements are being removed |
+//! | | `generation` | the least generation that no collection has had |
 //!
 //! Counts are rows of the batch that changes them, so they are exact after a crash. A write is made on the caller's thread if it waits for
 //! nothing, else by the instance's background threads. As a count is written as an absolute number, writes are made in order: one is in flight at a time.
@@ -17,8 +20,8 @@
 
 use crate::storage::row::{self, NAME_MAX, Position};
 use crate::storage::{
-    Durability, ExpiredDone, Get, GetDone, Key, Outcome, ScanDone, Scanned, ScannedKey, Storage,
-    StorageError, Stored, View, Write, WriteDone,
+    Durability, Element, Elements, ElementsDone, ExpiredDone, Get, GetDone, Key, Outcome, Part, ScanDone,
+    Scanned, ScannedKey, Storage, StorageError, Stored, View, Write, WriteDone,
 };
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -29,10 +32,15 @@ use terrace_io::disk::Disk;
 
 mod behind;
 mod load;
+mod removal;
 mod view;
 
-/// Rows of an emptied database that one transaction removes.
+use removal::{Removal, gone_collection_key, gone_space_key};
+
+/// Rows that are not needed any more, and that one transaction removes.
 const REMOVED_TOGETHER: usize = 1000;
+/// Bytes of a piece of a large collection, about.
+const PIECE_BYTES: usize = 1 << 20;
 
 /// A database's present generation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,6 +69,7 @@ impl Space {
 struct Meta {
     spaces: BTreeMap<u16, Space>,
     next_space: u32,
+    next_generation: u64,
     log_position: u64,
 }
 
@@ -79,12 +88,6 @@ fn kept_key(name: &str) -> Vec<u8> {
     [b"kept ", name.as_bytes()].concat()
 }
 
-fn gone_key(space: u32) -> [u8; 8] {
-    let mut key = *b"gone\0\0\0\0";
-    key[4..].copy_from_slice(&space.to_be_bytes());
-    key
-}
-
 impl Meta {
     fn read(tree: &Tree) -> Result<Meta, StorageError> {
         let mut meta = Meta::default();
@@ -97,6 +100,12 @@ impl Meta {
                 .try_into()
                 .map_err(|_| StorageError::Corrupt("the next space has a wrong length".into()))?;
             meta.next_space = u32::from_be_bytes(next);
+        }
+        if let Some(next) = tree.get("generation")? {
+            let next = next
+                .try_into()
+                .map_err(|_| StorageError::Corrupt("the next generation has a wrong length".into()))?;
+            meta.next_generation = u64::from_be_bytes(next);
         }
         if let Some(position) = tree.get("log")? {
             let position = position.try_into().map_err(|_| {
@@ -133,18 +142,19 @@ pub struct EngineStorage {
     db: Db,
     rows: Tree,
     expiry: Tree,
+    elements: Tree,
     meta_tree: Tree,
     meta: Arc<Mutex<Meta>>,
     log_disk: Option<Arc<dyn Disk>>,
     /// Itself, for work in the background.
     me: Weak<EngineStorage>,
-    /// Ends the removal of emptied databases between two transactions.
-    is_closing: Arc<AtomicBool>,
+    /// Ends between two transactions when the storage is dropped.
+    removal: Arc<Removal>,
 }
 
 impl Drop for EngineStorage {
     fn drop(&mut self) {
-        self.is_closing.store(true, Ordering::Relaxed);
+        self.removal.is_closing.store(true, Ordering::Relaxed);
     }
 }
 
@@ -160,18 +170,29 @@ impl EngineStorage {
         log_disk: Option<Arc<dyn Disk>>,
     ) -> Result<Arc<EngineStorage>, StorageError> {
         let (rows, expiry, meta_tree) = (db.tree("kv")?, db.tree("kv.expiry")?, db.tree("kv.meta")?);
+        let elements = db.tree("kv.elements")?;
         let meta = Meta::read(&meta_tree)?;
+        let removal = Arc::new(Removal {
+            db: db.clone(),
+            rows: rows.clone(),
+            expiry: expiry.clone(),
+            elements: elements.clone(),
+            meta: meta_tree.clone(),
+            is_closing: AtomicBool::new(false),
+            running: Mutex::default(),
+        });
         let storage = Arc::new_cyclic(|me| EngineStorage {
             db,
             rows,
             expiry,
+            elements,
             meta_tree,
             meta: Arc::new(Mutex::new(meta)),
             log_disk,
             me: me.clone(),
-            is_closing: Arc::default(),
+            removal,
         });
-        storage.remove_gone();
+        storage.removal.begin();
         Ok(storage)
     }
 
@@ -180,12 +201,33 @@ impl EngineStorage {
         &self.db
     }
 
-    fn row_key(&self, key: &Key) -> Result<Option<Vec<u8>>, StorageError> {
-        if key.name.len() > NAME_MAX {
-            let what = format!("a stored key has at most {NAME_MAX} bytes, this one {}", key.name.len());
-            return Err(StorageError::Invalid(what));
+    /// The tree and the row of a key; `None`: there is none.
+    fn place(&self, key: &Key) -> Option<(&Tree, Vec<u8>)> {
+        match key.part {
+            Part::Whole if key.name.len() > NAME_MAX => None,
+            Part::Whole => {
+                let space = self.meta.lock().spaces.get(&key.db)?.id;
+                Some((&self.rows, row::row_key(space, &key.name)))
+            }
+            Part::Element(generation) => Some((&self.elements, row::element_key(generation, &key.name))),
+            Part::Gone(generation) => Some((&self.meta_tree, gone_collection_key(generation))),
         }
-        Ok(self.meta.lock().spaces.get(&key.db).map(|space| row::row_key(space.id, &key.name)))
+    }
+
+    /// Adds the row of an element, or that a collection is gone.
+    fn add_part(&self, row: &crate::storage::Row, generation: u64, meta: &mut Meta, batch: &mut Batch) {
+        if generation >= meta.next_generation {
+            meta.next_generation = generation + 1;
+            batch.put(&self.meta_tree, "generation", meta.next_generation.to_be_bytes());
+        }
+        if row.key.part == Part::Gone(generation) {
+            return batch.put(&self.meta_tree, gone_collection_key(generation), []);
+        }
+        let key = row::element_key(generation, &row.key.name);
+        match &row.value {
+            Some(value) => batch.put(&self.elements, key, row::encode_element(&row.key.name, value)),
+            None => batch.delete(&self.elements, key),
+        }
     }
 
     /// Adds a write to a batch, and to `meta`.
@@ -193,11 +235,15 @@ impl EngineStorage {
         let mut changed = Vec::new();
         for &db in &write.emptied {
             if let Some(space) = meta.spaces.remove(&db) {
-                batch.put(&self.meta_tree, gone_key(space.id), []);
+                batch.put(&self.meta_tree, gone_space_key(space.id), []);
                 batch.delete(&self.meta_tree, meta_key(db));
             }
         }
         for row in &write.rows {
+            if let Part::Element(generation) | Part::Gone(generation) = row.key.part {
+                self.add_part(row, generation, meta, batch);
+                continue;
+            }
             if row.key.name.len() > NAME_MAX {
                 let (bytes, name) = (row.key.name.len(), NAME_MAX);
                 return Err(StorageError::Invalid(format!(
@@ -237,42 +283,6 @@ impl EngineStorage {
         }
         batch.put(&self.meta_tree, "space", meta.next_space.to_be_bytes());
         Ok(())
-    }
-
-    /// Removes the rows of emptied databases, some at a time, in the background.
-    fn remove_gone(&self) {
-        let (db, rows, expiry, meta) =
-            (self.db.clone(), self.rows.clone(), self.expiry.clone(), self.meta_tree.clone());
-        let is_closing = self.is_closing.clone();
-        let work = move || -> Result<(), StorageError> {
-            for pair in meta.prefix("gone")? {
-                let (gone, _) = pair?;
-                let Some(space) = gone.last_chunk::<4>() else { continue };
-                loop {
-                    if is_closing.load(Ordering::Relaxed) {
-                        return Ok(());
-                    }
-                    let mut batch = Batch::new();
-                    for pair in rows.prefix(space)?.take(REMOVED_TOGETHER) {
-                        let (key, value) = pair?;
-                        if let (Some(expires_ms), _) = row::decode(&value)? {
-                            batch.delete(&expiry, row::expiry_key(expires_ms, &key));
-                        }
-                        batch.delete(&rows, key);
-                    }
-                    if batch.is_empty() {
-                        break;
-                    }
-                    db.write_with(&batch, terrace::Durability::Written)?;
-                }
-                let mut batch = Batch::new();
-                batch.delete(&meta, gone);
-                db.write_with(&batch, terrace::Durability::Written)?;
-            }
-            Ok(())
-        };
-        // What fails or finds no thread is removed after the next start.
-        let _ = self.db.run_soon(move |turn| _ = turn.map_err(StorageError::from).and_then(|()| work()));
     }
 }
 
@@ -314,33 +324,62 @@ fn scan(rows: &Tree, space: u32, from: Position, limit: usize) -> Result<Scanned
     Ok(scanned)
 }
 
+/// Whether a write makes rows needless that are removed in the background.
+fn removes(write: &Write) -> bool {
+    !write.emptied.is_empty() || write.rows.iter().any(|row| matches!(row.key.part, Part::Gone(_)))
+}
+
+/// What the row of a key says.
+fn stored(key: &Key, row: &[u8]) -> Result<Stored, StorageError> {
+    match key.part {
+        Part::Whole => {
+            let (expires_ms, rdb) = row::decode(row)?;
+            Ok(Stored { expires_ms, rdb: rdb.to_vec() })
+        }
+        Part::Element(generation) => {
+            Ok(row::decode_element(&row::element_key(generation, &key.name), row)?.value)
+        }
+        Part::Gone(_) => Ok(Stored::default()),
+    }
+}
+
+fn elements(tree: &Tree, generation: u64, from: Position, limit: usize) -> Result<Elements, StorageError> {
+    let (mut piece, mut bytes) = (Elements::default(), 0);
+    let end = row::element_start(generation + 1, Position::default());
+    let mut range = tree.range(row::element_start(generation, from)..end)?;
+    while let Some((key, value)) = range.advance()? {
+        let element = row::decode_element(key, value)?;
+        let is_new = piece.found.last().is_none_or(|last: &Element| last.position != element.position);
+        if is_new && (piece.found.len() >= limit || bytes >= PIECE_BYTES) {
+            piece.next = Some(element.position);
+            break;
+        }
+        bytes += element.name.len() + element.value.rdb.len();
+        piece.found.push(element);
+    }
+    Ok(piece)
+}
+
 impl Storage for EngineStorage {
     fn name(&self) -> &'static str {
         "engine"
     }
 
     fn get_many(&self, keys: &[Key], done: &GetDone) -> Result<Vec<Get>, StorageError> {
-        let stored = |row: &[u8]| {
-            let (expires_ms, rdb) = row::decode(row)?;
-            Ok::<_, StorageError>(Stored { expires_ms, rdb: rdb.to_vec() })
-        };
         let mut answers = Vec::with_capacity(keys.len());
         for key in keys {
-            let row_key = match self.row_key(key) {
-                Ok(Some(row_key)) => row_key,
-                // A key that is too long for a row has none.
-                Ok(None) | Err(_) => {
-                    answers.push(Get::Absent);
-                    continue;
-                }
+            // A key that is too long for a row has none.
+            let Some((tree, row_key)) = self.place(key) else {
+                answers.push(Get::Absent);
+                continue;
             };
             let (late, its) = (done.clone(), key.clone());
-            let read = self.rows.try_get(row_key, move |read| {
+            let read = tree.try_get(row_key, move |read| {
                 let read = read.map_err(StorageError::from);
-                late(&its, read.and_then(|row| row.as_deref().map(stored).transpose()));
+                late(&its, read.and_then(|row| row.as_deref().map(|row| stored(&its, row)).transpose()));
             });
             let answer = match read {
-                Ok(TryGet::Hit(row)) => stored(&row).map(Get::Hit),
+                Ok(TryGet::Hit(row)) => stored(key, &row).map(Get::Hit),
                 Ok(TryGet::Absent) => Ok(Get::Absent),
                 Ok(TryGet::Pending) => Ok(Get::Pending),
                 Ok(TryGet::Busy) => {
@@ -369,7 +408,7 @@ impl Storage for EngineStorage {
             return Some(Outcome::NotWritten(error));
         }
         *self.meta.lock() = after;
-        let empties = !write.emptied.is_empty();
+        let removes = removes(&write);
         let outcome = match self.db.try_write(&batch) {
             Ok(TryWrite::Done(ticket)) => commit(ticket, durability, done),
             Ok(TryWrite::WouldWait(_)) => {
@@ -377,11 +416,15 @@ impl Storage for EngineStorage {
                 let done = Arc::new(Mutex::new(Some(done)));
                 let late = done.clone();
                 let (meta, meta_tree) = (self.meta.clone(), self.meta_tree.clone());
+                let removal = removes.then(|| self.removal.clone());
                 let submitted = self.db.write_soon(batch, move |durable| {
                     if durable.is_err()
                         && let Ok(present) = Meta::read(&meta_tree)
                     {
                         *meta.lock() = present;
+                    }
+                    if let Some(removal) = removal.filter(|_| durable.is_ok()) {
+                        removal.begin();
                     }
                     if let Some(done) = late.lock().take() {
                         done(match durable {
@@ -391,7 +434,7 @@ impl Storage for EngineStorage {
                     }
                 });
                 match submitted {
-                    Ok(()) => None,
+                    Ok(()) => return None,
                     Err(batch) => {
                         // Every background thread is taken: this one waits.
                         let done = done.lock().take();
@@ -407,8 +450,8 @@ impl Storage for EngineStorage {
         };
         if matches!(outcome, Some(Outcome::NotWritten(_))) {
             *self.meta.lock() = before;
-        } else if empties {
-            self.remove_gone();
+        } else if removes {
+            self.removal.begin();
         }
         outcome
     }
@@ -451,8 +494,18 @@ impl Storage for EngineStorage {
         });
     }
 
+    fn next_generation(&self) -> Option<u64> {
+        // Generation 0 is never used.
+        Some(self.meta.lock().next_generation.max(1))
+    }
+
+    fn elements(&self, generation: u64, from: Position, limit: usize, done: ElementsDone) {
+        let tree = self.elements.clone();
+        self.soon(done, move || elements(&tree, generation, from, limit));
+    }
+
     fn view(&self) -> Result<Box<dyn View>, StorageError> {
-        Ok(Box::new(view::EngineView::new(&self.db, &self.rows, &self.meta_tree)?))
+        Ok(Box::new(view::EngineView::new(&self.db, &self.rows, &self.elements, &self.meta_tree)?))
     }
 
     fn keep(&self, name: &str, value: &[u8]) -> Result<(), StorageError> {

@@ -3,12 +3,16 @@
 //! A value's row key is `space u32 | slot u16 | hash 48 bits | name`, big-endian. A space is a database's present generation: emptying a database
 //! gives it a new one, and the rows of the old one are removed in the background. The slot is the cluster's hash slot, so that a slot is a
 //! range. The hash is of the name and never changes, so that slot and hash are a cursor of `SCAN`: 62 bits, a position in the order of rows that
-//! stays valid whatever is inserted or deleted. Rows of elements of large collections append the element to the name's length and name.
+//! stays valid whatever is inserted or deleted.
+//!
+//! An element's row key is `generation u64 | hash 48 bits | element`. An element of more than [`ELEMENT_MAX`] bytes has its first bytes and 128 bits of
+//! its hash there, which is longer than any whole element, and is itself in the row.
 //!
 //! An expiry row's key is `time u64 | row key`, its value is empty. It is a hint: the value's row has the last word.
 
-use crate::storage::{StorageError, Stored};
+use crate::storage::{Element, StorageError, Stored};
 use siphasher::sip::SipHasher13;
+use siphasher::sip128::{Hasher128, SipHasher13 as SipHasher128};
 use std::hash::Hasher;
 
 /// The longest name that fits a row key of the engine's 3,500 bytes, its expiry row included.
@@ -16,6 +20,15 @@ pub const NAME_MAX: usize = 3_400;
 
 /// Bytes before the name.
 pub const PREFIX: usize = 4 + 2 + 6;
+
+/// The longest element that stands whole in its row key.
+pub const ELEMENT_MAX: usize = 1024;
+/// Bytes of a longer element that stand in its row key before the hash.
+const ELEMENT_START: usize = ELEMENT_MAX + 1 - 16;
+
+/// Flags of a row: a time of expiry follows; an element follows with its length.
+const EXPIRES: u8 = 1;
+const LONG_ELEMENT: u8 = 4;
 
 /// How many slots there are.
 const SLOTS: u16 = 16_384;
@@ -29,6 +42,14 @@ impl Position {
 
     pub fn of(name: &[u8]) -> Position {
         Position(u64::from(slot(name)) << 48 | hash(name) >> 16)
+    }
+
+    /// The last position of an element.
+    pub const ELEMENT_MAX: Position = Position((1 << 48) - 1);
+
+    /// Where an element stands in the order of its collection: 48 bits of its hash.
+    pub fn of_element(element: &[u8]) -> Position {
+        Position(hash(element) >> 16)
     }
 
     /// The position after this one, if there is one.
@@ -117,6 +138,71 @@ pub fn parse_expiry(key: &[u8]) -> Result<(u64, &[u8]), StorageError> {
     Ok((u64::from_be_bytes(*time), row))
 }
 
+/// The row key of an element.
+pub fn element_key(generation: u64, element: &[u8]) -> Vec<u8> {
+    let mut key = element_start(generation, Position::of_element(element));
+    if element.len() <= ELEMENT_MAX {
+        key.extend_from_slice(element);
+        return key;
+    }
+    let mut hasher = SipHasher128::new_with_keys(0, 0);
+    hasher.write(element);
+    key.extend_from_slice(&element[..ELEMENT_START]);
+    key.extend_from_slice(&hasher.finish128().as_u128().to_be_bytes());
+    key
+}
+
+/// The least row key of an element at or after a position.
+pub fn element_start(generation: u64, position: Position) -> Vec<u8> {
+    let mut key = Vec::with_capacity(14 + 32);
+    key.extend_from_slice(&generation.to_be_bytes());
+    key.extend_from_slice(&position.0.to_be_bytes()[2..]);
+    key
+}
+
+/// An element's row.
+pub fn encode_element(element: &[u8], value: &Stored) -> Vec<u8> {
+    let mut row = encode(value);
+    if element.len() > ELEMENT_MAX {
+        row[0] |= LONG_ELEMENT;
+        row.extend_from_slice(element);
+        row.extend_from_slice(&(element.len() as u32).to_be_bytes());
+    }
+    row
+}
+
+/// The element of a row key and a row.
+pub fn decode_element(key: &[u8], row: &[u8]) -> Result<Element, StorageError> {
+    let corrupt = |what: &str| StorageError::Corrupt(format!("an element's row {what}"));
+    let (_, rest) = key.split_first_chunk::<8>().ok_or_else(|| corrupt("has a key that is too short"))?;
+    let (position, name) =
+        rest.split_first_chunk::<6>().ok_or_else(|| corrupt("has a key that is too short"))?;
+    let mut wide = [0; 8];
+    wide[2..].copy_from_slice(position);
+    let position = Position(u64::from_be_bytes(wide));
+    let Some((flags, rest)) = row.split_first() else { return Err(corrupt("is empty")) };
+    let (rest, name) = match flags & LONG_ELEMENT {
+        0 => (rest, name),
+        _ => {
+            let (rest, len) = rest.split_last_chunk::<4>().ok_or_else(|| corrupt("is too short"))?;
+            let at = rest.len().checked_sub(u32::from_be_bytes(*len) as usize);
+            rest.split_at(at.ok_or_else(|| corrupt("is too short"))?)
+        }
+    };
+    let (expires_ms, value) = match flags & !LONG_ELEMENT {
+        0 => (None, rest),
+        EXPIRES => {
+            let (time, value) = rest.split_first_chunk::<8>().ok_or_else(|| corrupt("is too short"))?;
+            (Some(u64::from_be_bytes(*time)), value)
+        }
+        flags => return Err(corrupt(&format!("has unknown flags {flags:#x}"))),
+    };
+    if element_key(0, name)[8..] != key[8..] {
+        return Err(corrupt("belongs to another element"));
+    }
+    Ok(Element { position, name: name.into(), value: Stored { expires_ms, rdb: value.to_vec() } })
+}
+
 /// A value's row: a byte of flags (1: an expiry time of 8 bytes follows), then the RDB form.
 pub fn encode(value: &Stored) -> Vec<u8> {
     let mut row = Vec::with_capacity(9 + value.rdb.len());
@@ -147,6 +233,7 @@ pub fn decode(row: &[u8]) -> Result<(Option<u64>, &[u8]), StorageError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::HashSet;
 
     #[test]
     fn slots_are_those_of_a_cluster() {
@@ -169,6 +256,31 @@ mod tests {
             assert!(start_of(7, Position::of(name)) <= *key && *key < start_of(8, Position::default()));
             assert!(Position::of(name) <= Position::MAX);
         }
+    }
+
+    #[test]
+    fn elements_of_any_length_are_read_back_and_damaged_rows_are_errors() {
+        let long = [b'e'; 2 * ELEMENT_MAX];
+        let mut other = long;
+        other[ELEMENT_MAX + 500] = b'f';
+        let mut keys = HashSet::new();
+        for element in [&b""[..], b"field", &long[..ELEMENT_MAX], &long[..ELEMENT_MAX + 1], &long, &other] {
+            for expires_ms in [None, Some(77)] {
+                let value = Stored { expires_ms, rdb: b"value".to_vec() };
+                let (key, row) = (element_key(9, element), encode_element(element, &value));
+                let read = decode_element(&key, &row).unwrap();
+                assert_eq!((&read.name[..], &read.value), (element, &value));
+                assert!(element_start(9, read.position) <= key && key < element_start(10, Position(0)));
+                keys.insert(key.clone());
+                assert!(decode_element(&key, &[]).is_err() && decode_element(&key[..10], &row).is_err());
+                assert!(
+                    decode_element(&element_key(9, b"another"), &row).is_err()
+                        || element.len() <= ELEMENT_MAX
+                );
+                assert!(decode_element(&key, &[&[0x40], &row[1..]].concat()).is_err());
+            }
+        }
+        assert_eq!(keys.len(), 6, "each element has a row of its own");
     }
 
     #[test]

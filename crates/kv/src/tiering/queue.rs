@@ -20,6 +20,9 @@
 //! With write-back, changes are in a log before they come here, and that makes transactions atomic. Such changes need no groups of their own: they wait in
 //! the order in which their keys became dirty, and are cut off some at a time (`logged`).
 //!
+//! Elements of large collections are keys here as others are. Each change of one comes with its collection's key, so that is in the component of all its
+//! elements, and a reader of the collection waits for them.
+//!
 //! Not here: when to cut (`tiering::write_policy`), what is written (the caller serialises), I/O.
 
 mod logged;
@@ -81,8 +84,8 @@ struct Waiting {
 
 impl Waiting {
     /// By how much it changes the count of its database.
-    fn change(&self) -> i64 {
-        i64::from(self.exists) - i64::from(self.before.existed)
+    fn change(&self, key: &Key) -> i64 {
+        if key.is_whole() { i64::from(self.exists) - i64::from(self.before.existed) } else { 0 }
     }
 }
 
@@ -187,8 +190,9 @@ impl Queue {
         for &db in &emptied {
             self.forget_waiting(db);
         }
+        let named: HashSet<Key> = touched.iter().cloned().collect();
         for change in changed {
-            if !touched.contains(&change.key) {
+            if !named.contains(&change.key) {
                 touched.push(change.key.clone());
             }
             self.wait(change, &emptied, Since::default());
@@ -213,7 +217,7 @@ impl Queue {
             let old = *waiting;
             (waiting.exists, waiting.bytes) = (exists, bytes);
             if exists != old.exists {
-                *self.waiting_counts.entry(key.db).or_default() += waiting.change() - old.change();
+                *self.waiting_counts.entry(key.db).or_default() += waiting.change(&key) - old.change(&key);
             }
             return None;
         }
@@ -231,14 +235,14 @@ impl Queue {
 
     fn put_waiting(&mut self, key: Key, waiting: Waiting) {
         self.waiting_bytes += waiting.bytes;
-        *self.waiting_counts.entry(key.db).or_default() += waiting.change();
+        *self.waiting_counts.entry(key.db).or_default() += waiting.change(&key);
         self.waiting.insert(key, waiting);
     }
 
     fn take_waiting(&mut self, key: &Key) -> Option<Waiting> {
         let waiting = self.waiting.remove(key)?;
         self.waiting_bytes -= waiting.bytes;
-        *self.waiting_counts.entry(key.db).or_default() -= waiting.change();
+        *self.waiting_counts.entry(key.db).or_default() -= waiting.change(key);
         Some(waiting)
     }
 
@@ -261,12 +265,12 @@ impl Queue {
 
     /// The changes of an emptied database that wait need not be written.
     fn forget_waiting(&mut self, db: u16) {
-        let gone: Vec<Key> = self.waiting.keys().filter(|key| key.db == db).cloned().collect();
+        let gone: Vec<Key> = self.waiting.keys().filter(|key| key.goes_with(db)).cloned().collect();
         for key in gone {
             self.take_waiting(&key);
         }
         for logged in self.groups.iter_mut().filter_map(|group| group.logged.as_mut()) {
-            logged.dirty.retain(|(key, _)| key.db != db);
+            logged.dirty.retain(|(key, _)| !key.goes_with(db));
         }
     }
 
@@ -508,7 +512,9 @@ impl Queue {
         assert_eq!(self.waiting_bytes, self.waiting.values().map(|waiting| waiting.bytes).sum::<u64>());
         let touched: HashSet<&Key> = self.groups.iter().flat_map(Group::keys).collect();
         let mut counts = BTreeMap::new();
-        self.waiting.iter().for_each(|(key, waiting)| *counts.entry(key.db).or_default() += waiting.change());
+        self.waiting
+            .iter()
+            .for_each(|(key, waiting)| *counts.entry(key.db).or_default() += waiting.change(key));
         assert!(self.waiting_counts.iter().all(|(db, count)| counts.get(db).copied().unwrap_or(0) == *count));
         assert!(self.waiting.keys().all(|key| touched.contains(key)), "a change waits without a group");
         let rows = self.flights.values().map(|flight| flight.write.rows.len()).sum::<usize>();
@@ -525,7 +531,7 @@ fn row(key: &Key, before: Before, value: Option<Stored>) -> Option<Row> {
 
 /// By how much a row changes the count of its database.
 fn change(row: &Row) -> i64 {
-    i64::from(row.value.is_some()) - i64::from(row.existed)
+    if row.key.is_whole() { i64::from(row.value.is_some()) - i64::from(row.existed) } else { 0 }
 }
 
 /// Divides a flight into its components; gives it back if it is one.

@@ -4,8 +4,13 @@
 //! Expiry times lie beside the fields, so a hash without them pays one pointer. A field whose time has come is
 //! still there until `remove_expired` is called: a command calls it before anything else.
 //!
+//! A large hash (`large`) has a table of the fields that are in memory.
+//!
 //! Invariant: only fields of the hash have an expiry time, and both indexes of the times agree.
 
+mod elements;
+
+use super::large::{self, Large};
 use super::limits::CollectionLimits;
 use super::listpack::{Element, Listpack, Pos};
 use super::table::Table;
@@ -28,10 +33,20 @@ struct FieldExpiries {
 /// What an entry costs in the two indexes beside the field's bytes, about.
 const EXPIRY_OVERHEAD: usize = 72;
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Hash {
     body: HashBody,
     expiries: Option<Box<FieldExpiries>>,
+    /// `None`: the hash is stored whole.
+    large: Option<Box<Large>>,
+}
+
+/// A copy is a collection of its own: it is not large yet.
+impl Clone for Hash {
+    fn clone(&self) -> Hash {
+        self.check_complete();
+        Hash { body: self.body.clone(), expiries: self.expiries.clone(), large: None }
+    }
 }
 
 impl Default for Hash {
@@ -42,13 +57,13 @@ impl Default for Hash {
 
 impl Hash {
     pub fn new() -> Self {
-        Self { body: HashBody::Pack(Listpack::new()), expiries: None }
+        Self { body: HashBody::Pack(Listpack::new()), expiries: None, large: None }
     }
 
     /// A hash of a listpack that holds fields and values in turn. The caller checked that their
     /// number is even and that no field stands twice.
     pub fn from_pack(pack: Listpack) -> Self {
-        Self { body: HashBody::Pack(pack), expiries: None }
+        Self { body: HashBody::Pack(pack), expiries: None, large: None }
     }
 
     pub fn body(&self) -> &HashBody {
@@ -56,6 +71,9 @@ impl Hash {
     }
 
     pub fn len(&self) -> usize {
+        if let Some(large) = &self.large {
+            return large.len();
+        }
         match &self.body {
             HashBody::Pack(pack) => pack.len() / 2,
             HashBody::Table { table, .. } => table.len(),
@@ -71,7 +89,9 @@ impl Hash {
             HashBody::Pack(pack) => pack.heap_bytes(),
             HashBody::Table { table, value_bytes } => table.heap_bytes() + value_bytes,
         };
-        body + self.expiries.as_ref().map_or(0, |expiries| expiries.bytes + size_of::<FieldExpiries>())
+        let large = self.large.as_ref().map_or(0, |large| large.heap_bytes());
+        body + large
+            + self.expiries.as_ref().map_or(0, |expiries| expiries.bytes + size_of::<FieldExpiries>())
     }
 
     pub fn encoding(&self) -> &'static str {
@@ -92,14 +112,22 @@ impl Hash {
                 let value = pack.next(Self::find_in_pack(pack, field)?)?;
                 Some(pack.get(value))
             }
-            HashBody::Table { table, .. } => table.get(field).map(|value| Element::Bytes(value)),
+            HashBody::Table { table, .. } => {
+                let found = table.get(field).map(|value| Element::Bytes(value));
+                self.check_found(found.is_some(), field);
+                found
+            }
         }
     }
 
     pub fn contains(&self, field: &[u8]) -> bool {
         match &self.body {
             HashBody::Pack(pack) => Self::find_in_pack(pack, field).is_some(),
-            HashBody::Table { table, .. } => table.contains(field),
+            HashBody::Table { table, .. } => {
+                let found = table.contains(field);
+                self.check_found(found, field);
+                found
+            }
         }
     }
 
@@ -133,13 +161,20 @@ impl Hash {
         }
         let HashBody::Table { table, value_bytes } = &mut self.body else { return false };
         *value_bytes += value.len();
-        match table.insert(field, value.into()) {
+        let is_new = match table.insert(field, value.into()) {
             Some(old) => {
                 *value_bytes -= old.len();
                 false
             }
             None => true,
+        };
+        if let Some(large) = &mut self.large {
+            if is_new {
+                large.check_absent(field);
+            }
+            large.set(field, is_new);
         }
+        is_new
     }
 
     /// Returns whether the field was there.
@@ -161,7 +196,13 @@ impl Hash {
             },
         };
         if removed {
-            self.persist(field);
+            self.forget_expiry(field);
+        }
+        if let Some(large) = &mut self.large {
+            match removed {
+                true => large.removed(field),
+                false => large.check_absent(field),
+            }
         }
         removed
     }
@@ -182,6 +223,7 @@ impl Hash {
 
     /// The field and value at `index` in an order that holds while the hash doesn't change.
     pub fn nth(&self, index: usize) -> Option<(Element<'_>, Element<'_>)> {
+        self.check_complete();
         match &self.body {
             HashBody::Pack(pack) => {
                 let field = pack.at(index.checked_mul(2)?)?;
@@ -195,6 +237,7 @@ impl Hash {
     }
 
     pub fn iter(&self) -> Box<dyn Iterator<Item = (Element<'_>, Element<'_>)> + '_> {
+        self.check_complete();
         match &self.body {
             HashBody::Pack(pack) => {
                 let mut elements = pack.iter();
@@ -209,6 +252,12 @@ impl Hash {
     /// Visits fields from `cursor` on and returns the next cursor; 0 is the end.
     pub fn scan(&self, cursor: u64, count: usize, mut visit: impl FnMut(Element<'_>, Element<'_>)) -> u64 {
         match &self.body {
+            HashBody::Table { table, .. } if self.large.is_some() => {
+                self.check_complete();
+                large::scan_by_position(table, cursor, count, |field, value| {
+                    visit(Element::Bytes(field), Element::Bytes(value))
+                })
+            }
             HashBody::Table { table, .. } => {
                 table.scan(cursor, count, |field, value| visit(Element::Bytes(field), Element::Bytes(value)))
             }
@@ -222,7 +271,14 @@ impl Hash {
     /// Sets when a field of the hash expires.
     pub fn expire_at(&mut self, field: &[u8], at_ms: i64) {
         debug_assert!(self.contains(field), "the caller found the field");
-        self.persist(field);
+        self.note_expiry(field, at_ms);
+        if let Some(large) = &mut self.large {
+            large.set(field, false);
+        }
+    }
+
+    fn note_expiry(&mut self, field: &[u8], at_ms: i64) {
+        self.forget_expiry(field);
         let expiries = self.expiries.get_or_insert_default();
         expiries.by_field.insert(field.into(), at_ms);
         expiries.by_time.insert((at_ms, field.into()));
@@ -231,21 +287,24 @@ impl Hash {
 
     /// Forgets when a field expires. Returns whether it would have.
     pub fn persist(&mut self, field: &[u8]) -> bool {
-        let Some(expiries) = &mut self.expiries else { return false };
-        let Some((field, at_ms)) = expiries.by_field.remove_entry(field) else { return false };
-        expiries.bytes -= 2 * field.len() + EXPIRY_OVERHEAD;
-        expiries.by_time.remove(&(at_ms, field));
-        if expiries.by_field.is_empty() {
-            self.expiries = None;
+        let persisted = self.forget_expiry(field);
+        if let Some(large) = &mut self.large
+            && persisted
+        {
+            large.set(field, false);
         }
-        true
+        persisted
+    }
+
+    fn forget_expiry(&mut self, field: &[u8]) -> bool {
+        forget_expiry(&mut self.expiries, field)
     }
 
     pub fn expiry_of(&self, field: &[u8]) -> Option<i64> {
         self.expiries.as_ref()?.by_field.get(field).copied()
     }
 
-    /// When the first field expires.
+    /// When the first field expires that is in memory.
     pub fn next_expiry(&self) -> Option<i64> {
         self.expiries.as_ref()?.by_time.first().map(|(at_ms, _)| *at_ms)
     }
@@ -267,6 +326,18 @@ impl Hash {
         }
         removed
     }
+}
+
+/// Returns whether the field had an expiry time.
+fn forget_expiry(of: &mut Option<Box<FieldExpiries>>, field: &[u8]) -> bool {
+    let Some(expiries) = of else { return false };
+    let Some((field, at_ms)) = expiries.by_field.remove_entry(field) else { return false };
+    expiries.bytes -= 2 * field.len() + EXPIRY_OVERHEAD;
+    expiries.by_time.remove(&(at_ms, field));
+    if expiries.by_field.is_empty() {
+        *of = None;
+    }
+    true
 }
 
 #[cfg(test)]

@@ -2,18 +2,38 @@
 //!
 //! Redis 7.0 has no listpack encoding for sets and keeps small sets of strings in hash tables. This server keeps
 //! them in listpacks to save memory, and `encoding` names them `hashtable`, as clients of 7.0 expect.
+//!
+//! A large set (`large`) has a table of the members that are in memory.
+
+mod elements;
 
 use super::integer::parse_integer;
 use super::intset::Intset;
+use super::large::{self, Large};
 use super::limits::CollectionLimits;
 use super::listpack::{Element, Listpack};
 use super::table::Table;
 
 #[derive(Debug, Clone)]
-pub enum Set {
+pub enum SetBody {
     Ints(Intset),
     Pack(Listpack),
     Table(Table<()>),
+}
+
+#[derive(Debug)]
+pub struct Set {
+    body: SetBody,
+    /// `None`: the set is stored whole.
+    large: Option<Box<Large>>,
+}
+
+/// A copy is a collection of its own: it is not large yet.
+impl Clone for Set {
+    fn clone(&self) -> Set {
+        self.check_complete();
+        Set { body: self.body.clone(), large: None }
+    }
 }
 
 impl Default for Set {
@@ -24,14 +44,21 @@ impl Default for Set {
 
 impl Set {
     pub fn new() -> Self {
-        Set::Ints(Intset::new())
+        Set { body: SetBody::Ints(Intset::new()), large: None }
+    }
+
+    pub fn body(&self) -> &SetBody {
+        &self.body
     }
 
     pub fn len(&self) -> usize {
-        match self {
-            Set::Ints(ints) => ints.len(),
-            Set::Pack(pack) => pack.len(),
-            Set::Table(table) => table.len(),
+        if let Some(large) = &self.large {
+            return large.len();
+        }
+        match &self.body {
+            SetBody::Ints(ints) => ints.len(),
+            SetBody::Pack(pack) => pack.len(),
+            SetBody::Table(table) => table.len(),
         }
     }
 
@@ -40,32 +67,41 @@ impl Set {
     }
 
     pub fn heap_bytes(&self) -> usize {
-        match self {
-            Set::Ints(ints) => ints.heap_bytes(),
-            Set::Pack(pack) => pack.heap_bytes(),
-            Set::Table(table) => table.heap_bytes(),
-        }
+        let body = match &self.body {
+            SetBody::Ints(ints) => ints.heap_bytes(),
+            SetBody::Pack(pack) => pack.heap_bytes(),
+            SetBody::Table(table) => table.heap_bytes(),
+        };
+        body + self.large.as_ref().map_or(0, |large| large.heap_bytes())
     }
 
     pub fn encoding(&self) -> &'static str {
-        match self {
-            Set::Ints(_) => "intset",
-            Set::Pack(_) | Set::Table(_) => "hashtable",
+        match &self.body {
+            SetBody::Ints(_) => "intset",
+            SetBody::Pack(_) | SetBody::Table(_) => "hashtable",
         }
     }
 
     pub fn contains(&self, member: &[u8]) -> bool {
-        match self {
-            Set::Ints(ints) => parse_integer(member).is_some_and(|value| ints.contains(value)),
-            Set::Pack(pack) => pack.first().is_some_and(|first| pack.find(member, first, 1).is_some()),
-            Set::Table(table) => table.contains(member),
+        match &self.body {
+            SetBody::Ints(ints) => parse_integer(member).is_some_and(|value| ints.contains(value)),
+            SetBody::Pack(pack) => pack.first().is_some_and(|first| pack.find(member, first, 1).is_some()),
+            SetBody::Table(table) => {
+                let found = table.contains(member);
+                if let Some(large) = &self.large
+                    && !found
+                {
+                    large.check_absent(member);
+                }
+                found
+            }
         }
     }
 
     /// Returns whether `member` is new.
     pub fn insert(&mut self, member: &[u8], limits: &CollectionLimits) -> bool {
-        match self {
-            Set::Ints(ints) => match parse_integer(member) {
+        match &mut self.body {
+            SetBody::Ints(ints) => match parse_integer(member) {
                 Some(value) => {
                     let inserted = ints.insert(value);
                     if inserted && ints.len() > limits.set_max_intset_entries {
@@ -80,7 +116,7 @@ impl Set {
                 }
                 None => self.to_table(),
             },
-            Set::Pack(pack) => {
+            SetBody::Pack(pack) => {
                 if pack.first().is_some_and(|first| pack.find(member, first, 1).is_some()) {
                     return false;
                 }
@@ -91,19 +127,23 @@ impl Set {
                     self.to_table();
                 }
             }
-            Set::Table(_) => {}
+            SetBody::Table(_) => {}
         }
-        match self {
-            Set::Ints(_) => false,
-            Set::Pack(pack) => {
+        match &mut self.body {
+            SetBody::Ints(_) => false,
+            SetBody::Pack(pack) => {
                 pack.push_back(member);
                 true
             }
-            Set::Table(table) => {
+            SetBody::Table(table) => {
                 if table.contains(member) {
                     return false;
                 }
                 table.insert_new(member.into(), ());
+                if let Some(large) = &mut self.large {
+                    large.check_absent(member);
+                    large.set(member, true);
+                }
                 true
             }
         }
@@ -111,16 +151,25 @@ impl Set {
 
     /// Returns whether `member` was there.
     pub fn remove(&mut self, member: &[u8]) -> bool {
-        match self {
-            Set::Ints(ints) => parse_integer(member).is_some_and(|value| ints.remove(value)),
-            Set::Pack(pack) => match pack.first().and_then(|first| pack.find(member, first, 1)) {
+        match &mut self.body {
+            SetBody::Ints(ints) => parse_integer(member).is_some_and(|value| ints.remove(value)),
+            SetBody::Pack(pack) => match pack.first().and_then(|first| pack.find(member, first, 1)) {
                 Some(pos) => {
                     pack.remove(pos);
                     true
                 }
                 None => false,
             },
-            Set::Table(table) => table.remove(member).is_some(),
+            SetBody::Table(table) => {
+                let removed = table.remove(member).is_some();
+                if let Some(large) = &mut self.large {
+                    match removed {
+                        true => large.removed(member),
+                        false => large.check_absent(member),
+                    }
+                }
+                removed
+            }
         }
     }
 
@@ -129,7 +178,7 @@ impl Set {
         for member in self.iter() {
             pack.push_back(member.bytes(&mut itoa::Buffer::new()));
         }
-        *self = Set::Pack(pack);
+        self.body = SetBody::Pack(pack);
     }
 
     fn to_table(&mut self) {
@@ -137,32 +186,40 @@ impl Set {
         for member in self.iter() {
             table.insert_new(member.to_box(), ());
         }
-        *self = Set::Table(table);
+        self.body = SetBody::Table(table);
     }
 
     /// The member at `index` in an order that holds while the set doesn't change.
     pub fn nth(&self, index: usize) -> Option<Element<'_>> {
-        match self {
-            Set::Ints(ints) => ints.get(index).map(Element::Int),
-            Set::Pack(pack) => pack.at(index).map(|pos| pack.get(pos)),
-            Set::Table(table) => (index < table.len()).then(|| Element::Bytes(table.key_at(index as u32))),
+        self.check_complete();
+        match &self.body {
+            SetBody::Ints(ints) => ints.get(index).map(Element::Int),
+            SetBody::Pack(pack) => pack.at(index).map(|pos| pack.get(pos)),
+            SetBody::Table(table) => {
+                (index < table.len()).then(|| Element::Bytes(table.key_at(index as u32)))
+            }
         }
     }
 
     pub fn iter(&self) -> Box<dyn Iterator<Item = Element<'_>> + '_> {
-        match self {
-            Set::Ints(ints) => Box::new(ints.iter().map(Element::Int)),
-            Set::Pack(pack) => Box::new(pack.iter()),
-            Set::Table(table) => Box::new(table.iter().map(|(key, ())| Element::Bytes(key))),
+        self.check_complete();
+        match &self.body {
+            SetBody::Ints(ints) => Box::new(ints.iter().map(Element::Int)),
+            SetBody::Pack(pack) => Box::new(pack.iter()),
+            SetBody::Table(table) => Box::new(table.iter().map(|(key, ())| Element::Bytes(key))),
         }
     }
 
     /// Visits members from `cursor` on and returns the next cursor; 0 is the end. Compact encodings are
     /// visited whole.
     pub fn scan(&self, cursor: u64, count: usize, mut visit: impl FnMut(Element<'_>)) -> u64 {
-        match self {
-            Set::Table(table) => table.scan(cursor, count, |key, ()| visit(Element::Bytes(key))),
-            Set::Ints(_) | Set::Pack(_) => {
+        match &self.body {
+            SetBody::Table(table) if self.large.is_some() => {
+                self.check_complete();
+                large::scan_by_position(table, cursor, count, |member, ()| visit(Element::Bytes(member)))
+            }
+            SetBody::Table(table) => table.scan(cursor, count, |key, ()| visit(Element::Bytes(key))),
+            SetBody::Ints(_) | SetBody::Pack(_) => {
                 self.iter().for_each(visit);
                 0
             }
@@ -189,10 +246,10 @@ mod tests {
         let mut set = Set::new();
         set.insert(b"1", &limits);
         set.insert(b"a", &limits);
-        assert!(matches!(set, Set::Pack(_)));
+        assert!(matches!(set.body(), SetBody::Pack(_)));
         assert_eq!(set.encoding(), "hashtable");
         set.insert(&[b'x'; 65], &limits);
-        assert!(matches!(set, Set::Table(_)));
+        assert!(matches!(set.body(), SetBody::Table(_)));
     }
 
     fn member() -> impl Strategy<Value = Vec<u8>> {

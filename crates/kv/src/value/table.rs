@@ -76,6 +76,11 @@ impl<V> Table<V> {
         self.entries.capacity() * size_of::<Entry<V>>() + self.index.allocation_size() + self.key_bytes
     }
 
+    /// Bytes of all keys.
+    pub fn key_bytes(&self) -> usize {
+        self.key_bytes
+    }
+
     pub fn find(&self, key: &[u8]) -> Option<u32> {
         self.index.find(hash_of(key), |&place| *self.entries[place as usize].key == *key).copied()
     }

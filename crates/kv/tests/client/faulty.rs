@@ -7,8 +7,8 @@ use std::time::Duration;
 use terrace_io::disk::Disk;
 use terrace_kv::storage::engine::EngineStorage;
 use terrace_kv::storage::{
-    Durability, ExpiredDone, Get, GetDone, Key, Outcome, Position, ScanDone, Storage, StorageError, View,
-    Write, WriteDone,
+    Durability, ElementsDone, ExpiredDone, Get, GetDone, Key, Outcome, Position, ScanDone, Storage,
+    StorageError, View, Write, WriteDone,
 };
 
 /// What becomes of a write that changes a key of a list.
@@ -204,6 +204,14 @@ impl Storage for Faulty {
         }
         drop(state);
         self.inner.scan(db, from, limit, done);
+    }
+
+    fn next_generation(&self) -> Option<u64> {
+        self.inner.next_generation()
+    }
+
+    fn elements(&self, generation: u64, from: Position, limit: usize, done: ElementsDone) {
+        self.inner.elements(generation, from, limit, done);
     }
 
     fn expired(&self, now_ms: u64, limit: usize, done: ExpiredDone) {

@@ -9,8 +9,10 @@ use crate::keyspace::Databases;
 use crate::keyspace::sink::Sink;
 use crate::rdb::file::FileWriter;
 use crate::server::{Core, Server};
-use crate::storage::{Key, Stored, View};
+use crate::storage::{Key, StorageError, Stored, View};
+use crate::value::large::Head;
 use parking_lot::Mutex;
+use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use terrace_io::sched::{Event, Step, Worker};
@@ -93,9 +95,10 @@ impl Job {
         if *is_read {
             return Ok(false);
         }
+        let sink = &self.sink;
         let add = |key: &Key, stored: &Stored| {
             let Some((kind, value)) = stored.rdb.split_first() else { return };
-            self.sink.add_record(key.db, &key.name, stored.expires_ms, |out| {
+            sink.add_record(key.db, &key.name, stored.expires_ms, |out| {
                 out.extend_from_slice(value);
                 *kind
             });
@@ -103,13 +106,16 @@ impl Job {
         let piece = view.read(PIECE_BYTES).map_err(|error| format!("storage: {error}"))?;
         if piece.is_empty() {
             *is_read = true;
-            for (key, stored) in std::mem::take(&mut overlay.keys) {
-                stored.iter().for_each(|stored| add(&key, stored));
+            let keys = std::mem::take(&mut overlay.keys);
+            for (key, stored) in keys {
+                if let Some(stored) = stored {
+                    add(&key, &whole(&mut **view, overlay, stored)?);
+                }
             }
         }
-        for (key, stored) in &piece {
-            if !overlay.emptied.contains(&key.db) && !overlay.keys.contains_key(key) {
-                add(key, stored);
+        for (key, stored) in piece {
+            if !overlay.emptied.contains(&key.db) && !overlay.keys.contains_key(&key) {
+                add(&key, &whole(&mut **view, overlay, stored)?);
             }
         }
         Ok(true)
@@ -137,6 +143,27 @@ impl Job {
         dbs.all.iter_mut().for_each(|db| db.end_walk());
         result
     }
+}
+
+/// A value whole, with all elements of a large collection.
+fn whole(view: &mut dyn View, overlay: &Overlay, stored: Stored) -> Result<Stored, String> {
+    let failed = |error: StorageError| format!("storage: {error}");
+    let Some(head) = Head::parse(&stored.rdb).map_err(failed)? else { return Ok(stored) };
+    let mut elements: HashMap<Box<[u8]>, Stored> = HashMap::new();
+    for element in view.elements(head.generation).map_err(failed)? {
+        elements.insert(element.name, element.value);
+    }
+    for (name, newer) in overlay.elements.get(&head.generation).into_iter().flatten() {
+        match newer {
+            Some(newer) => _ = elements.insert(name.as_bytes().into(), newer.clone()),
+            None => _ = elements.remove(name.as_bytes()),
+        }
+    }
+    if elements.len() as u64 != head.len {
+        let (found, said) = (elements.len(), head.len);
+        return Err(format!("a large collection has {found} elements in storage, and its head says {said}"));
+    }
+    Ok(Stored { expires_ms: stored.expires_ms, rdb: head.whole(elements) })
 }
 
 /// A save on a thread of its own.

@@ -1,8 +1,8 @@
 //! Writes that no client waits for: write-back's. They have many rows, so even their batch is made in the background, in the order of the rows in the
 //! tree: neighbours share a leaf.
 
-use super::{EngineStorage, Meta, outcome_of_wait};
-use crate::storage::{Outcome, Position, StorageError, Write, WriteDone};
+use super::{EngineStorage, Meta, outcome_of_wait, removes};
+use crate::storage::{Outcome, Part, Position, StorageError, Write, WriteDone};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use terrace::Batch;
@@ -27,13 +27,19 @@ impl EngineStorage {
     }
 
     fn write_here(&self, mut write: Write, done: WriteDone) {
-        write.rows.sort_by_cached_key(|row| (row.key.db, Position::of(&row.key.name)));
+        write.rows.sort_by_cached_key(|row| {
+            let position = match row.key.part {
+                Part::Element(_) => Position::of_element(&row.key.name),
+                _ => Position::of(&row.key.name),
+            };
+            (row.key.db, row.key.part, position)
+        });
         let mut after = self.meta.lock().clone();
         let mut batch = Batch::new();
         if let Err(error) = self.add(&write, &mut after, &mut batch) {
             return done(Outcome::NotWritten(error));
         }
-        let empties = !write.emptied.is_empty();
+        let removes = removes(&write);
         drop(write);
         *self.meta.lock() = after;
         let (meta, meta_tree) = (self.meta.clone(), self.meta_tree.clone());
@@ -49,8 +55,8 @@ impl EngineStorage {
             Ok(commit) => commit.then(ended),
             Err(error) => return ended(Err(error)),
         }
-        if empties {
-            self.remove_gone();
+        if removes {
+            self.removal.begin();
         }
     }
 }

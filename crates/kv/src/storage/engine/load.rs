@@ -1,8 +1,9 @@
 //! Loading many keys into an instance that no server has open: `terrace kv import`.
 
-use super::{EngineStorage, kept_key};
+use super::{EngineStorage, gone_collection_key, kept_key};
 use crate::storage::row;
 use crate::storage::{Key, Row, StorageError, Stored, Write};
+use crate::value::large::Head;
 use std::collections::BTreeMap;
 use terrace::Batch;
 
@@ -13,6 +14,8 @@ impl EngineStorage {
     /// Nothing was written.
     pub fn load(&self, keys: BTreeMap<Key, Stored>, note: (&str, &[u8])) -> Result<(), StorageError> {
         let mut write = Write::default();
+        // Large collections that are replaced.
+        let mut replaced = Vec::new();
         let before = self.meta.lock().clone();
         for (key, value) in keys {
             let space = before.spaces.get(&key.db).filter(|space| space.count > 0);
@@ -20,15 +23,27 @@ impl EngineStorage {
                 Some(space) => self.rows.get(row::row_key(space.id, &key.name))?,
                 None => None,
             };
-            let expired_ms = old.as_deref().map(row::decode).transpose()?.and_then(|(time, _)| time);
-            write.rows.push(Row { key, value: Some(value), existed: old.is_some(), expired_ms });
+            let (mut expired_ms, existed) = (None, old.is_some());
+            if let Some(old) = old {
+                let (time, form) = row::decode(&old)?;
+                expired_ms = time;
+                replaced.extend(Head::parse(form)?.map(|head| head.generation));
+            }
+            write.rows.push(Row { key, value: Some(value), existed, expired_ms });
         }
         let mut batch = Batch::new();
+        let removes = !replaced.is_empty();
+        for generation in replaced {
+            batch.put(&self.meta_tree, gone_collection_key(generation), []);
+        }
         let mut after = before;
         self.add(&write, &mut after, &mut batch)?;
         batch.put(&self.meta_tree, kept_key(note.0), note.1);
         self.db.write(&batch)?;
         *self.meta.lock() = after;
+        if removes {
+            self.removal.begin();
+        }
         Ok(())
     }
 

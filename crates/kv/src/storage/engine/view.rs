@@ -2,13 +2,14 @@
 
 use super::{Space, parse_meta_key};
 use crate::storage::row;
-use crate::storage::{Key, StorageError, Stored, View};
+use crate::storage::{Element, Key, Position, StorageError, Stored, View};
 use std::ops::Bound;
 use terrace::{Db, Snapshot, Tree};
 
 pub struct EngineView {
     snapshot: Snapshot,
     rows: Tree,
+    elements: Tree,
     /// Databases that are still to be read, with their spaces, the present one last.
     spaces: Vec<(u16, Space)>,
     /// The row that was read last.
@@ -16,7 +17,7 @@ pub struct EngineView {
 }
 
 impl EngineView {
-    pub fn new(db: &Db, rows: &Tree, meta: &Tree) -> Result<EngineView, StorageError> {
+    pub fn new(db: &Db, rows: &Tree, elements: &Tree, meta: &Tree) -> Result<EngineView, StorageError> {
         let snapshot = db.snapshot();
         let mut spaces = Vec::new();
         for pair in snapshot.prefix(meta, "db")? {
@@ -24,7 +25,7 @@ impl EngineView {
             spaces.push((parse_meta_key(&key)?, Space::parse(&value)?));
         }
         spaces.reverse();
-        Ok(EngineView { snapshot, rows: rows.clone(), spaces, last: None })
+        Ok(EngineView { snapshot, rows: rows.clone(), elements: elements.clone(), spaces, last: None })
     }
 }
 
@@ -53,6 +54,16 @@ impl View for EngineView {
                 }
             }
             self.spaces.pop();
+        }
+        Ok(found)
+    }
+
+    fn elements(&mut self, generation: u64) -> Result<Vec<Element>, StorageError> {
+        let of = |generation| row::element_start(generation, Position::default());
+        let mut range = self.snapshot.range(&self.elements, of(generation)..of(generation + 1))?;
+        let mut found = Vec::new();
+        while let Some((key, value)) = range.advance()? {
+            found.push(row::decode_element(key, value)?);
         }
         Ok(found)
     }

@@ -21,7 +21,7 @@ impl Replayed {
     fn add(&mut self, record: Record) {
         self.last = record.number;
         for db in record.emptied {
-            self.rows.retain(|key, _| key.db != db);
+            self.rows.retain(|key, _| !key.goes_with(db));
             self.emptied.insert(db);
         }
         self.rows.extend(record.rows);

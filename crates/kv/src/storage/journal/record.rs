@@ -1,16 +1,18 @@
 //! The bytes of a record of the write-back log.
 //!
 //! Header of 32 bytes: `TKVJ`, 4 bytes of zero, length of the body `u64`, number `u64`, XXH3 of number and body `u64`. Body: count of emptied databases `u16`,
-//! each `u16`; count of rows `u32`, each: database `u16`, flags `u8` (1: a value, 2: it expires), length of the key `u32`, key, time of expiry `u64`,
-//! length of the RDB form `u64`, RDB form. Little-endian. A record begins at a multiple of 8 bytes.
+//! each `u16`; count of rows `u32`, each: database `u16`, flags `u8` (1: a value, 2: it expires, 4: an element, 8: a collection that is gone), generation `u64`
+//! if flagged 4 or 8, length of the key `u32`, key, time of expiry `u64`, length of the value `u64`, value: the RDB form, or an element's value. Little-endian. A record begins at a multiple of 8 bytes.
 
-use crate::storage::{Key, Stored};
+use crate::storage::{Key, Part, Stored};
 use twox_hash::XxHash3_64;
 
 const MAGIC: &[u8; 8] = b"TKVJ\0\0\0\0";
 pub const HEADER: usize = 32;
 const HAS_VALUE: u8 = 1;
 const EXPIRES: u8 = 2;
+const IS_ELEMENT: u8 = 4;
+const IS_GONE: u8 = 8;
 
 /// What the commands of a turn changed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -44,13 +46,19 @@ impl<'a> Encoder<'a> {
         Encoder { out, start, number }
     }
 
-    /// Adds a row: a key that was deleted, or when it expires and a function that appends its RDB form.
+    /// Adds a row: a key that was deleted, or when it expires and a function that appends its value.
     pub fn row(&mut self, key: &Key, value: Option<(Option<u64>, impl FnOnce(&mut Vec<u8>))>) {
         let expires_ms = value.as_ref().and_then(|(expires_ms, _)| *expires_ms);
         let flags = u8::from(value.is_some()) * HAS_VALUE + u8::from(expires_ms.is_some()) * EXPIRES;
+        let (part, generation) = match key.part {
+            Part::Whole => (0, None),
+            Part::Element(generation) => (IS_ELEMENT, Some(generation)),
+            Part::Gone(generation) => (IS_GONE, Some(generation)),
+        };
         let out = &mut *self.out;
         out.extend_from_slice(&key.db.to_le_bytes());
-        out.push(flags);
+        out.push(flags | part);
+        generation.iter().for_each(|generation| out.extend_from_slice(&generation.to_le_bytes()));
         out.extend_from_slice(&(key.name.len() as u32).to_le_bytes());
         out.extend_from_slice(&key.name);
         expires_ms.iter().for_each(|at_ms| out.extend_from_slice(&at_ms.to_le_bytes()));
@@ -111,8 +119,14 @@ impl Record {
         let mut rows = Vec::new();
         for _ in 0..count {
             let (db, flags) = (rest.u16()?, *rest.take(1)?.first()?);
+            let part = match flags & (IS_ELEMENT | IS_GONE) {
+                0 => Part::Whole,
+                IS_ELEMENT => Part::Element(rest.u64()?),
+                IS_GONE => Part::Gone(rest.u64()?),
+                _ => return None,
+            };
             let len = rest.u32()? as usize;
-            let key = Key::new(db, rest.take(len)?);
+            let key = Key { db, part, name: rest.take(len)?.into() };
             let expires_ms = if flags & EXPIRES != 0 { Some(rest.u64()?) } else { None };
             let value = match flags & HAS_VALUE {
                 0 => None,
@@ -162,6 +176,8 @@ mod tests {
                 (Key::new(0, b"a"), Some(Stored { expires_ms: None, rdb: b"\0\x01x".to_vec() })),
                 (Key::new(9, b""), Some(Stored { expires_ms: Some(5), rdb: Vec::new() })),
                 (Key::new(1, b"deleted"), None),
+                (Key::element(1, 1 << 40, b"e"), Some(Stored { expires_ms: Some(6), rdb: b"v".to_vec() })),
+                (Key::gone(1, 3), Some(Stored::default())),
             ],
         };
         let mut bytes = Vec::new();

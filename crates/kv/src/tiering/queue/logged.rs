@@ -128,7 +128,7 @@ impl Queue {
             if self.in_flight.get(&row.key) == Some(&id) {
                 self.in_flight.remove(&row.key);
             }
-            if self.waits_to_be_emptied(row.key.db) {
+            if self.waits_to_be_emptied(row.key.db) && row.key.goes_with(row.key.db) {
                 // A flush that was executed later makes the row needless.
                 continue;
             }
