@@ -197,7 +197,9 @@ pub fn stored_form(dbs: &Databases, collections: &Collections, key: &Key) -> Opt
         Part::Element(generation) => {
             let (value, _) = resident(dbs, collections.name(generation)?)?;
             value.large().filter(|large| large.generation == generation)?;
-            value.element(&key.name)
+            let element = value.element(&key.name)?;
+            let expires_ms = element.expires_ms.map(|at_ms| at_ms.max(0) as u64);
+            Some(Stored { expires_ms, rdb: element.value })
         }
         Part::Gone(_) => Some(Stored::default()),
     }

@@ -32,7 +32,7 @@ pub static RECORD_DIVIDED: Switch = Switch::new();
 pub static SYNC_SKIPPED: Switch = Switch::new();
 /// A key that a command changes is not saved first, though a save has yet to reach it.
 pub static NOT_COPIED_ON_WRITE: Switch = Switch::new();
-/// A fetched element is taken although its collection was deleted and made anew meanwhile.
+/// A fetched element is taken although its collection was deleted and another took its key meanwhile.
 pub static GENERATION_IGNORED: Switch = Switch::new();
 /// The head of a large collection is not written with its elements.
 pub static HEAD_NOT_WRITTEN: Switch = Switch::new();

@@ -106,6 +106,12 @@ pub enum StorageError {
     Corrupt(String),
 }
 
+impl From<crate::value::large::BadHead> for StorageError {
+    fn from(_: crate::value::large::BadHead) -> StorageError {
+        StorageError::Corrupt("the head of a large collection has a wrong length".into())
+    }
+}
+
 /// What became of a write.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {

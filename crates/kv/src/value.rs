@@ -22,14 +22,12 @@ pub mod table;
 pub mod zset;
 
 pub use hash::Hash;
-use large::{Head, LARGE_SET, Large};
+use large::{ElementValue, Head, LARGE_SET, Large};
 pub use list::List;
 pub use set::Set;
 pub use stream::Stream;
 pub use string::Str;
 pub use zset::Zset;
-
-use crate::storage::Stored;
 
 /// What a key holds. A clone is a deep copy.
 #[derive(Clone)]
@@ -189,7 +187,7 @@ impl Value {
     }
 
     /// What storage is to keep of an element; `None`: nothing.
-    pub fn element(&self, name: &[u8]) -> Option<Stored> {
+    pub fn element(&self, name: &[u8]) -> Option<ElementValue> {
         match self {
             Value::Hash(hash) => hash.stored_element(name),
             Value::Set(set) => set.stored_element(name),
@@ -198,7 +196,7 @@ impl Value {
     }
 
     /// Takes an element of storage into memory: no change.
-    pub fn admit(&mut self, name: &[u8], stored: &Stored) {
+    pub fn admit(&mut self, name: &[u8], stored: &ElementValue) {
         match self {
             Value::Hash(hash) => hash.admit(name, stored),
             Value::Set(set) => set.admit(name),

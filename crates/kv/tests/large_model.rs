@@ -502,7 +502,7 @@ impl Life<'_> {
             // In the order in which they went on.
             let went_on = &touched[before..];
             for (at, id) in went_on.iter().enumerate().filter(|(at, id)| !went_on[at + 1..].contains(id)) {
-                let _ = at;
+
                 if self.parked.contains_key(id) && !self.is_parked(*id) {
                     let command = self.parked.remove(id).unwrap();
                     self.was_executed(*id, command);

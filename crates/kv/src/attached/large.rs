@@ -129,7 +129,7 @@ pub struct Walked {
 }
 
 impl Walked {
-    /// The elements that are there, each once. `is_there` is told whether storage has an element.
+    /// The elements that exist, each once. `is_there` is told whether storage has an element.
     pub fn names(&self, is_there: impl Fn(&[u8], bool) -> bool) -> Vec<&[u8]> {
         let stored = self.found.iter().map(|found| (&*found.name, true));
         let held = self.held.iter().map(|name| (&**name, false));

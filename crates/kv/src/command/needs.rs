@@ -1,6 +1,6 @@
 //! What a command needs of a large collection before it runs: its head, some elements, a range of them, or all.
 //!
-//! Of a command that is not named here all elements are read: an answer is never wrong, and `tiering_large_loads` of `INFO` counts it.
+//! The dispatcher reads all elements for a command that is not named here: an answer is never wrong, and `tiering_large_loads` of `INFO` counts it.
 
 use super::table::{CommandMatch, Group, table};
 use super::{Arg, args, stored_keys};

@@ -4,7 +4,7 @@
 //! something outside the storage tier rests — watched keys, keys that a parked or blocked client has been told of, keys that a walk looks at.
 //! Without one, `maxmemory-policy` says which keys are deleted, as in Redis.
 //!
-//! Of a large collection some elements are evicted at a time, and its head when none is left.
+//! Elements of a large collection are evicted some at a time, and its head when none is left.
 //!
 //! Keys are evicted before a command is run, never within one, so that keys that were made known for a command are there while it runs.
 //!

@@ -20,6 +20,7 @@ use crate::storage::{Elements, Key, Part, Position, StorageError, Stored};
 use crate::tiering::fetch::{Urgency, Waiter};
 use crate::tiering::queue::{Before, Changed};
 use crate::value::Value;
+use crate::value::large::ElementValue;
 use smallvec::SmallVec;
 use std::collections::HashSet;
 
@@ -43,6 +44,12 @@ pub(super) fn collection<'d>(
     let is_it =
         value.large().is_some_and(|large| large.generation == generation || planted::GENERATION_IGNORED.on());
     is_it.then_some(value)
+}
+
+/// An element as a collection takes it.
+pub(super) fn element_value(stored: &Stored) -> ElementValue {
+    let of = |at_ms| i64::try_from(at_ms).unwrap_or(i64::MAX);
+    ElementValue { expires_ms: stored.expires_ms.map(of), value: stored.rdb.clone() }
 }
 
 /// What is unknown that a command needs.
@@ -225,7 +232,10 @@ impl Core {
         let value = collection(&mut self.dbs, &tier.collections, generation);
         let next = match (piece, value) {
             (Ok(piece), Some(value)) => {
-                piece.found.iter().for_each(|element| value.admit(&element.name, &element.value));
+                piece
+                    .found
+                    .iter()
+                    .for_each(|element| value.admit(&element.name, &element_value(&element.value)));
                 if piece.next.is_none()
                     && let Some(large) = value.large_mut()
                 {
@@ -268,7 +278,7 @@ impl Core {
                 // A collection that is gone: its waiters find what followed it.
                 if let Some(value) = collection(&mut self.dbs, &tier.collections, generation) {
                     match stored {
-                        Some(stored) => value.admit(&key.name, &stored),
+                        Some(stored) => value.admit(&key.name, &element_value(&stored)),
                         None if value.has_element(&key.name) => {}
                         None => value.large_mut().into_iter().for_each(|large| large.note_absent(&key.name)),
                     }
@@ -374,7 +384,7 @@ impl Tier {
             }
             for element in elements {
                 let stored = value.element(&element.name);
-                let bytes = element.name.len() + stored.as_ref().map_or(0, |stored| stored.rdb.len());
+                let bytes = element.name.len() + stored.as_ref().map_or(0, |stored| stored.value.len());
                 changes.push(Changed {
                     key: Key::element(db, generation, &element.name),
                     before: Before { existed: element.existed, expires_ms: None },

@@ -1,6 +1,6 @@
 //! Groups of changes, their writes, and the replies that wait for them.
 
-use super::large::collection;
+use super::large::{collection, element_value};
 use super::reads::{error_text, value_of};
 use super::write_back::KEY_BYTES;
 use crate::attached::{Counted, Event, Noted, stored_form};
@@ -230,7 +230,7 @@ impl Core {
             if let (Some(tier), Some(stored)) = (&self.server.tier, stored)
                 && let Some(value) = collection(&mut self.dbs, &tier.collections, generation)
             {
-                value.admit(&key.name, &stored);
+                value.admit(&key.name, &element_value(&stored));
             }
             return;
         }

@@ -11,7 +11,7 @@
 //! An expiry row's key is `time u64 | row key`, its value is empty. It is a hint: the value's row has the last word.
 
 use crate::storage::{Element, StorageError, Stored};
-use siphasher::sip::SipHasher13;
+use crate::value::large::{self, hash};
 use siphasher::sip128::{Hasher128, SipHasher13 as SipHasher128};
 use std::hash::Hasher;
 
@@ -49,7 +49,7 @@ impl Position {
 
     /// Where an element stands in the order of its collection: 48 bits of its hash.
     pub fn of_element(element: &[u8]) -> Position {
-        Position(hash(element) >> 16)
+        Position(large::position(element))
     }
 
     /// The position after this one, if there is one.
@@ -60,13 +60,6 @@ impl Position {
     fn bytes(self) -> [u8; 8] {
         self.0.to_be_bytes()
     }
-}
-
-/// A stable hash of a name: it is part of what is stored.
-pub fn hash(name: &[u8]) -> u64 {
-    let mut hasher = SipHasher13::new_with_keys(0, 0);
-    hasher.write(name);
-    hasher.finish()
 }
 
 /// The cluster's hash slot of a key: CRC-16 (XMODEM) of the part between the first braces, if that is not empty, else of all.

@@ -18,12 +18,11 @@
 //! needs (`command::needs`): [`misses`] counts them, and the dispatcher replies with an error.
 
 use crate::planted;
-use crate::rdb::object::ExpiringField;
-use crate::rdb::{Object, payload};
-use crate::storage::{Position, StorageError, Stored};
 use crate::value::table::Table;
+use siphasher::sip::SipHasher13;
 use std::cell::Cell;
 use std::collections::HashSet;
+use std::hash::Hasher;
 
 /// Elements and bytes above which a collection becomes large.
 pub const ELEMENTS_MAX: usize = 128;
@@ -45,6 +44,30 @@ pub fn misses() -> u64 {
     MISSES.get()
 }
 
+/// The head of a large collection cannot be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BadHead;
+
+/// An element as storage keeps it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ElementValue {
+    /// Milliseconds since the epoch.
+    pub expires_ms: Option<i64>,
+    pub value: Vec<u8>,
+}
+
+/// A stable hash of a name: it is part of what is stored.
+pub fn hash(name: &[u8]) -> u64 {
+    let mut hasher = SipHasher13::new_with_keys(0, 0);
+    hasher.write(name);
+    hasher.finish()
+}
+
+/// Where an element stands in the order of its collection: 48 bits of its hash.
+pub fn position(element: &[u8]) -> u64 {
+    hash(element) >> 16
+}
+
 /// What storage keeps under the key of a large collection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Head {
@@ -57,7 +80,7 @@ pub struct Head {
 
 impl Head {
     /// The head that a stored value is, if it is one.
-    pub fn parse(form: &[u8]) -> Result<Option<Head>, StorageError> {
+    pub fn parse(form: &[u8]) -> Result<Option<Head>, BadHead> {
         let Some((kind @ &(LARGE_HASH | LARGE_SET), rest)) = form.split_first() else { return Ok(None) };
         let number = |at: usize| {
             let bytes = rest.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
@@ -68,28 +91,8 @@ impl Head {
                 let next_ms = (next != u64::MAX).then_some(i64::try_from(next).unwrap_or(i64::MAX));
                 Ok(Some(Head { kind: *kind, generation, len, next_ms }))
             }
-            _ => Err(StorageError::Corrupt("the head of a large collection has a wrong length".into())),
+            _ => Err(BadHead),
         }
-    }
-
-    /// The RDB form of a collection with these elements.
-    pub fn whole(&self, elements: impl IntoIterator<Item = (Box<[u8]>, Stored)>) -> Vec<u8> {
-        let elements = elements.into_iter();
-        if self.kind == LARGE_SET {
-            return payload::encode(&Object::Set(elements.map(|(member, _)| member.into()).collect()));
-        }
-        let of = |at_ms| i64::try_from(at_ms).unwrap_or(i64::MAX);
-        let fields: Vec<ExpiringField> = elements
-            .map(|(field, stored)| ExpiringField {
-                field: field.into(),
-                value: stored.rdb,
-                expires_ms: stored.expires_ms.map(of),
-            })
-            .collect();
-        payload::encode(&match fields.iter().any(|field| field.expires_ms.is_some()) {
-            true => Object::ExpiringHash(fields),
-            false => Object::Hash(fields.into_iter().map(|field| (field.field, field.value)).collect()),
-        })
     }
 
     pub fn bytes(&self) -> Vec<u8> {
@@ -124,7 +127,7 @@ pub struct Large {
 }
 
 impl Large {
-    /// Of a collection that becomes large, of which every element is in a table.
+    /// Describes a collection that becomes large: every element is in a table.
     pub fn with<V>(generation: u64, table: &Table<V>) -> Large {
         let mut large = Large::complete(generation, table.len());
         let added = |(name, _): (&[u8], &V)| ChangedElement { name: name.into(), existed: false };
@@ -132,7 +135,7 @@ impl Large {
         large
     }
 
-    /// Of a collection of which every element is in memory.
+    /// Describes a collection whose elements are all in memory.
     pub fn complete(generation: u64, len: usize) -> Large {
         Large {
             generation,
@@ -142,7 +145,7 @@ impl Large {
         }
     }
 
-    /// Of a collection of which no element is in memory.
+    /// Describes a collection whose elements are all in storage.
     pub fn of(head: &Head) -> Large {
         Large {
             generation: head.generation,
@@ -227,7 +230,7 @@ impl Large {
         }
     }
 
-    /// What was changed, each element once, with what was there before the first change.
+    /// What was changed, each element once, with its state before the first change.
     pub fn take_changed(&mut self) -> Vec<ChangedElement> {
         let mut changed = std::mem::take(&mut self.changed);
         if changed.len() > 1 {
@@ -315,16 +318,16 @@ pub fn scan_by_position<V>(
     count: usize,
     mut visit: impl FnMut(&[u8], &V),
 ) -> u64 {
-    let mut ahead: Vec<(Position, &[u8], &V)> = table
+    let mut ahead: Vec<(u64, &[u8], &V)> = table
         .iter()
-        .map(|(name, value)| (Position::of_element(name), name, value))
-        .filter(|(position, ..)| position.0 >= cursor)
+        .map(|(name, value)| (position(name), name, value))
+        .filter(|(position, ..)| *position >= cursor)
         .collect();
     ahead.sort_unstable_by_key(|(position, name, _)| (*position, *name));
     let mut last = None;
     for (at, (position, name, value)) in ahead.into_iter().enumerate() {
         if at >= count && last != Some(position) {
-            return position.0;
+            return position;
         }
         last = Some(position);
         visit(name, value);

@@ -8,9 +8,11 @@ use crate::config::files::NewFile;
 use crate::keyspace::Databases;
 use crate::keyspace::sink::Sink;
 use crate::rdb::file::FileWriter;
+use crate::rdb::object::ExpiringField;
+use crate::rdb::{Object, payload};
 use crate::server::{Core, Server};
 use crate::storage::{Key, StorageError, Stored, View};
-use crate::value::large::Head;
+use crate::value::large::{Head, LARGE_SET};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -145,10 +147,30 @@ impl Job {
     }
 }
 
+/// The RDB form of a large collection with these elements.
+fn rdb_of(head: &Head, elements: HashMap<Box<[u8]>, Stored>) -> Vec<u8> {
+    let elements = elements.into_iter();
+    if head.kind == LARGE_SET {
+        return payload::encode(&Object::Set(elements.map(|(member, _)| member.into()).collect()));
+    }
+    let of = |at_ms| i64::try_from(at_ms).unwrap_or(i64::MAX);
+    let fields: Vec<ExpiringField> = elements
+        .map(|(field, stored)| ExpiringField {
+            field: field.into(),
+            value: stored.rdb,
+            expires_ms: stored.expires_ms.map(of),
+        })
+        .collect();
+    payload::encode(&match fields.iter().any(|field| field.expires_ms.is_some()) {
+        true => Object::ExpiringHash(fields),
+        false => Object::Hash(fields.into_iter().map(|field| (field.field, field.value)).collect()),
+    })
+}
+
 /// A value whole, with all elements of a large collection.
 fn whole(view: &mut dyn View, overlay: &Overlay, stored: Stored) -> Result<Stored, String> {
     let failed = |error: StorageError| format!("storage: {error}");
-    let Some(head) = Head::parse(&stored.rdb).map_err(failed)? else { return Ok(stored) };
+    let Some(head) = Head::parse(&stored.rdb).map_err(|bad| failed(bad.into()))? else { return Ok(stored) };
     let mut elements: HashMap<Box<[u8]>, Stored> = HashMap::new();
     for element in view.elements(head.generation).map_err(failed)? {
         elements.insert(element.name, element.value);
@@ -163,7 +185,7 @@ fn whole(view: &mut dyn View, overlay: &Overlay, stored: Stored) -> Result<Store
         let (found, said) = (elements.len(), head.len);
         return Err(format!("a large collection has {found} elements in storage, and its head says {said}"));
     }
-    Ok(Stored { expires_ms: stored.expires_ms, rdb: head.whole(elements) })
+    Ok(Stored { expires_ms: stored.expires_ms, rdb: rdb_of(&head, elements) })
 }
 
 /// A save on a thread of its own.

@@ -1,8 +1,7 @@
 //! A large hash: which of its fields are in memory.
 
 use super::{Hash, HashBody};
-use crate::storage::Stored;
-use crate::value::large::{self, BYTES_MAX, ELEMENTS_MAX, Head, LARGE_HASH, Large};
+use crate::value::large::{self, BYTES_MAX, ELEMENTS_MAX, ElementValue, Head, LARGE_HASH, Large};
 
 impl Hash {
     pub fn large(&self) -> Option<&Large> {
@@ -72,24 +71,23 @@ impl Hash {
         }
     }
 
-    pub fn stored_element(&self, field: &[u8]) -> Option<Stored> {
+    pub fn stored_element(&self, field: &[u8]) -> Option<ElementValue> {
         let HashBody::Table { table, .. } = &self.body else { return None };
-        let expires_ms = self.expiry_of(field).map(|at_ms| at_ms.max(0) as u64);
-        Some(Stored { expires_ms, rdb: table.get(field)?.to_vec() })
+        Some(ElementValue { expires_ms: self.expiry_of(field), value: table.get(field)?.to_vec() })
     }
 
-    pub fn admit(&mut self, field: &[u8], stored: &Stored) {
+    pub fn admit(&mut self, field: &[u8], stored: &ElementValue) {
         let Some(large) = &self.large else { return };
         // What memory knows is newer, or the same.
         if self.has_element(field) || large.knows_absent(field) {
             return;
         }
         if let HashBody::Table { table, value_bytes } = &mut self.body {
-            *value_bytes += stored.rdb.len();
-            table.insert_new(field.into(), stored.rdb.as_slice().into());
+            *value_bytes += stored.value.len();
+            table.insert_new(field.into(), stored.value.as_slice().into());
         }
         if let Some(at_ms) = stored.expires_ms {
-            self.note_expiry(field, i64::try_from(at_ms).unwrap_or(i64::MAX));
+            self.note_expiry(field, at_ms);
         }
     }
 

@@ -1,8 +1,7 @@
 //! A large set: which of its members are in memory.
 
 use super::{Set, SetBody};
-use crate::storage::Stored;
-use crate::value::large::{self, BYTES_MAX, ELEMENTS_MAX, Head, LARGE_SET, Large};
+use crate::value::large::{self, BYTES_MAX, ELEMENTS_MAX, ElementValue, Head, LARGE_SET, Large};
 use crate::value::table::Table;
 
 impl Set {
@@ -62,8 +61,8 @@ impl Set {
         }
     }
 
-    pub fn stored_element(&self, member: &[u8]) -> Option<Stored> {
-        self.has_element(member).then(Stored::default)
+    pub fn stored_element(&self, member: &[u8]) -> Option<ElementValue> {
+        self.has_element(member).then(ElementValue::default)
     }
 
     pub fn admit(&mut self, member: &[u8]) {
