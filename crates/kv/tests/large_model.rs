@@ -501,8 +501,8 @@ impl Life<'_> {
             let touched = self.core.server.clients.touched.clone();
             // In the order in which they went on.
             let went_on = &touched[before..];
-            for (at, id) in went_on.iter().enumerate().filter(|(at, id)| !went_on[at + 1..].contains(id)) {
-
+            let is_last = |(at, id): &(usize, &ClientId)| !went_on[at + 1..].contains(id);
+            for (_, id) in went_on.iter().enumerate().filter(is_last) {
                 if self.parked.contains_key(id) && !self.is_parked(*id) {
                     let command = self.parked.remove(id).unwrap();
                     self.was_executed(*id, command);

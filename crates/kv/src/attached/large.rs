@@ -22,7 +22,7 @@ pub(crate) struct ElementWalk {
     pub(crate) piece: Option<Result<Elements, StorageError>>,
 }
 
-/// Who asked for a piece of a collection.
+/// The load or the client that asked for a piece of a collection.
 pub enum Asker {
     Load(u64),
     Client(ClientId),
