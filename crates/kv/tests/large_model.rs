@@ -111,7 +111,7 @@ impl Rows {
             .elements_of(generation)
             .map(|(key, value)| Element {
                 position: Position::of_element(&key.name),
-                name: key.name.clone(),
+                name: key.name.as_bytes().into(),
                 value: value.clone(),
             })
             .filter(|element| element.position >= from)
