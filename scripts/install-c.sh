@@ -17,7 +17,7 @@ if [ -z "${BUILT:-}" ]; then
 fi
 mkdir -p "$PREFIX/include" "$PREFIX/lib/pkgconfig"
 PREFIX=$(cd "$PREFIX" && pwd)
-cp "$ROOT/crates/$CRATE/include/"*.h "$PREFIX/include/"
+cp "$ROOT/crates/$CRATE/include/"* "$PREFIX/include/"
 cp "$BUILT/lib$LIBRARY.a" "$BUILT/lib$LIBRARY.so" "$PREFIX/lib/"
 VERSION=$(sed -n 's/^version = "\(.*\)"/\1/p' "$ROOT/Cargo.toml" | head -1)
 cat >"$PREFIX/lib/pkgconfig/$NAME.pc" <<PC

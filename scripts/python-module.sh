@@ -19,6 +19,12 @@ python -m pytest -q -p no:cacheprovider "$@"
 mypy --cache-dir "$OUT/mypy" -p terrace
 mypy --cache-dir "$OUT/mypy" tests
 # The classes of fsspec, which has no types, are of any metaclass to mypy.
-cd "$OUT" && python -m mypy.stubtest --mypy-config-file "$ROOT/python/pyproject.toml" --allowlist <(echo 'terrace\.fsspec\..*') --ignore-missing-stub terrace
-say "Testing what reads tables through terrace files"
+cd "$OUT" && python -m mypy.stubtest --mypy-config-file "$ROOT/python/pyproject.toml" --allowlist <(printf '%s\n' 'terrace\.fsspec\..*' 'terrace\._asynchronous\..*') --ignore-missing-stub terrace
+say "Testing what reads tables through terrace files, and its S3 endpoint"
+if [ -z "${S3_SERVER:-}" ]; then
+  cargo build --locked -p terrace-io --features object-store --example s3_server --manifest-path "$ROOT/Cargo.toml"
+  export S3_SERVER=$TARGET/debug/examples/s3_server
+fi
+VERSITYGW=$("$ROOT/scripts/versitygw.sh")
+export VERSITYGW
 "$("$ROOT/scripts/python.sh" files)" -m pytest -q -p no:cacheprovider "$ROOT/tests/files"

@@ -16,10 +16,10 @@ if [ "${1:-}" = plots ] && [ ! -e "$VENV/complete-plots-1" ]; then
     packaging==24.2 pillow==11.0.0 pyparsing==3.2.0 python-dateutil==2.9.0.post0 six==1.17.0 >&2
   touch "$VENV/complete-plots-1"
 fi
-if [ "${1:-}" = files ] && [ ! -e "$VENV/complete-files-1" ]; then
+if [ "${1:-}" = files ] && [ ! -e "$VENV/complete-files-2" ]; then
   say "Adding the packages that read files" >&2
   retry "$VENV/bin/pip" install -q --disable-pip-version-check --retries 10 --timeout 60 fsspec==2026.9.0 pandas==3.1.1 duckdb==2.0.1 pyarrow==26.0.1 polars==2.1.0 s3fs==2026.9.0 \
-    obstore==0.12.1 numpy==2.4.6 aiobotocore==3.10.0 aiohttp==3.14.5 botocore==1.43.117 polars-runtime-32==2.1.0 typing_extensions==4.16.0 >&2
-  touch "$VENV/complete-files-1"
+    obstore==0.12.1 numpy==2.4.6 aiobotocore==3.10.0 aiohttp==3.14.5 botocore==1.43.117 polars-runtime-32==2.1.0 typing_extensions==4.16.0 boto3==1.43.117 s3transfer==0.19.3 >&2
+  touch "$VENV/complete-files-2"
 fi
 echo "$VENV/bin/python"

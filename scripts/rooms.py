@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 
 # Crates that must pass.
-CLEAN = ["io", "sim", "cost", "log", "tier", "engine", "terrace", "sql", "capi", "workload", "cli", "kv", "files", "files-capi"]
+CLEAN = ["io", "sim", "cost", "log", "tier", "engine", "terrace", "sql", "capi", "workload", "cli", "kv", "files", "files-capi", "files-s3"]
 ENTRIES_MAX = 20
 PAGE = "docs/architecture.md"
 # Where a file that the page names may be.

@@ -9,6 +9,7 @@ use terrace_files::client::Client;
 use terrace_files::config::{self, Config};
 use terrace_files::run::{self, Daemon};
 use terrace_files::wire::BATCH_MAX;
+use terrace_files_s3::Door;
 
 pub const AFTER_HELP: &str = "Example: terrace files --store s3://bucket --memory 2G --flash /nvme/cache:200G\n\
      then, from Python: fsspec.filesystem(\"terrace\", target=\"s3://bucket\")";
@@ -51,6 +52,12 @@ pub struct Files {
     /// Clients at a time
     #[arg(long, default_value_t = config::CLIENTS_MAX)]
     clients: usize,
+    /// Serve the bucket as an S3 endpoint, too, at this address, such as 127.0.0.1:9400
+    #[arg(long)]
+    s3_listen: Option<std::net::SocketAddr>,
+    /// A file of the keys that clients of the endpoint sign with: a line for each, its id and its secret; readable by its owner alone
+    #[arg(long, requires = "s3_listen")]
+    s3_keys: Option<PathBuf>,
 }
 
 #[derive(Args)]
@@ -76,6 +83,20 @@ enum Ask {
     },
     /// Bring files, and all below folders, into memory
     Warm {
+        #[command(flatten)]
+        at: Socket,
+        #[arg(required = true)]
+        paths: Vec<String>,
+    },
+    /// Keep files, and all below folders, in memory until they are unpinned
+    Pin {
+        #[command(flatten)]
+        at: Socket,
+        #[arg(required = true)]
+        paths: Vec<String>,
+    },
+    /// Let files that were pinned be evicted again
+    Unpin {
         #[command(flatten)]
         at: Socket,
         #[arg(required = true)]
@@ -115,14 +136,30 @@ fn serve(options: Files) -> Result<(), String> {
     config.clients = options.clients;
     config.objects = options.objects;
     config.packing = options.packing == "on";
+    config.has_front = options.s3_listen.is_some();
     let store = run::open_store(&config)?;
+    let keys =
+        options.s3_keys.map(|file| terrace_files_s3::read_keys(&file)).transpose()?.unwrap_or_default();
     let stop: &'static AtomicBool = run::stop_on_signals();
     let daemon = Daemon::start(terrace_io::real::world(), &config, store)?;
     if let Some(off) = daemon.files.flash.as_ref().and_then(|flash| flash.status().off) {
         eprintln!("warning: flash is not used: {off}");
     }
-    eprintln!("terrace files: serving {} on {}", daemon.files.store.name(), daemon.socket.display());
-    daemon.run(stop)
+    let endpoint = match options.s3_listen {
+        Some(listen) => {
+            let socket = config.socket.clone();
+            let (freshness, memory) = (config.freshness, config.shares()?.front);
+            let settings = terrace_files_s3::Settings { listen, keys, freshness, socket, memory };
+            Some(Door::open(daemon.files.clone(), run::open_passage(&config)?, settings)?)
+        }
+        None => None,
+    };
+    let beside =
+        endpoint.as_ref().map(|endpoint| format!(" and http://{}", endpoint.listen)).unwrap_or_default();
+    eprintln!("terrace files: serving {} on {}{beside}", daemon.files.store.name(), daemon.socket.display());
+    let result = daemon.run(stop);
+    drop(endpoint);
+    result
 }
 
 fn answer(ask: Ask) -> Result<(), terrace_files::client::Error> {
@@ -130,12 +167,32 @@ fn answer(ask: Ask) -> Result<(), terrace_files::client::Error> {
     match ask {
         Ask::Status(at) => output::text(&connect(&at)?.status()?),
         Ask::Ls { at, folder, recursive } => {
-            for entry in connect(&at)?.list(folder.trim_matches('/'), recursive)? {
+            let client = connect(&at)?;
+            let pins = client.pins()?;
+            let is_pinned = |path: &str| {
+                let below = |pin: &String| {
+                    path.strip_prefix(pin.as_str())
+                        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+                };
+                pins.iter().any(below)
+            };
+            for entry in client.list(folder.trim_matches('/'), recursive)? {
+                let pinned = if is_pinned(&entry.path) { "  pinned" } else { "" };
                 match entry.is_folder {
-                    true => output::text(&format!("{:>14}  {}/", "", entry.path)),
-                    false => output::text(&format!("{:>14}  {}", entry.length, entry.path)),
+                    true => output::text(&format!("{:>14}  {}/{pinned}", "", entry.path)),
+                    false => output::text(&format!("{:>14}  {}{pinned}", entry.length, entry.path)),
                 }
             }
+        }
+        Ask::Pin { at, paths } => {
+            let paths: Vec<&str> = paths.iter().map(|path| path.trim_matches('/')).collect();
+            let count = connect(&at)?.pin(&paths)?;
+            output::text(&format!("{count} files pinned"));
+        }
+        Ask::Unpin { at, paths } => {
+            let paths: Vec<&str> = paths.iter().map(|path| path.trim_matches('/')).collect();
+            let count = connect(&at)?.unpin(&paths)?;
+            output::text(&format!("{count} files unpinned"));
         }
         Ask::Warm { at, paths } => warm(&connect(&at)?, &paths)?,
         Ask::Evict { at, prefix } => {

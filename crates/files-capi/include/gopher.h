@@ -1,7 +1,8 @@
 /* The names of Gopher's client interface, as programs use them that were written for it, on terrace_files.h.
  *
  * Differences: the store is the daemon's, so a configuration names the socket only and where the store is, to be checked; block sizes are the daemon's;
- * gopherCloseFile of a file that was written waits until the store has it, whatever `sync` says. */
+ * gopherCloseFile of a file that was written waits until the store has it, whatever `sync` says. Files that are written asynchronously are opened in a
+ * group (gopherBegin, gopherOpenFileIn); gopherCommit waits for all of them, and makes them visible together. */
 #ifndef TERRACE_GOPHER_H
 #define TERRACE_GOPHER_H
 
@@ -17,6 +18,7 @@ extern "C" {
 
 typedef terrace_files *gopherFS;
 typedef terrace_files_file *gopherFile;
+typedef terrace_files_group *gopherGroup;
 typedef int32_t tSize;
 typedef int64_t tOffset;
 
@@ -62,6 +64,31 @@ static inline int gopherCloseFile(gopherFS fs, gopherFile file, bool sync) {
   (void)fs;
   (void)sync;
   return terrace_files_close(file) == TERRACE_FILES_OK ? 0 : -1;
+}
+
+/* A group of files that are written asynchronously: closing one does not wait for the store. */
+static inline gopherGroup gopherBegin(gopherFS fs) {
+  gopherGroup group = NULL;
+  return terrace_files_group_begin(fs, &group) == TERRACE_FILES_OK ? group : NULL;
+}
+
+static inline gopherFile gopherOpenFileIn(gopherGroup group, const char *path, int flag) {
+  gopherFile file = NULL;
+  return terrace_files_group_open(group, gopherKey(path), flag, &file) == TERRACE_FILES_OK ? file : NULL;
+}
+
+/* Waits until the store has all files of the group, which become visible together; after a failure none is. The group is freed. */
+static inline int gopherCommit(gopherGroup group) {
+  int code = terrace_files_group_commit(group, NULL);
+  terrace_files_group_free(group);
+  return code == TERRACE_FILES_OK ? 0 : -1;
+}
+
+/* Gives the files of the group up, and frees it. */
+static inline int gopherAbort(gopherGroup group) {
+  int code = terrace_files_group_abort(group);
+  terrace_files_group_free(group);
+  return code == TERRACE_FILES_OK ? 0 : -1;
 }
 
 static inline tSize gopherRead(gopherFS fs, gopherFile file, void *buffer, tSize length) {

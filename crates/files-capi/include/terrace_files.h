@@ -77,13 +77,15 @@ typedef struct terrace_files_piece {
 
 /* Leased bytes of a file. */
 typedef struct terrace_files_lease terrace_files_lease;
+/* Files that become visible together. */
+typedef struct terrace_files_group terrace_files_group;
 
 /* Text of this thread's last error, which its next failure replaces. Empty if there was none. */
 const char *terrace_files_error(void);
 
 /* Connects to the daemon at the socket, or where daemons listen by default if that is null. `target` is the store that it must serve; null: any. */
 int terrace_files_connect(const char *socket, const char *target, terrace_files **fs);
-/* Ends the connection: files that were not closed are given up, leases end. Null is nothing. Files and leases of it must be closed and released before. */
+/* Ends the connection: files that were not closed are given up, leases end. Null is nothing. Files, leases and groups of it must be closed, released and freed before. */
 void terrace_files_disconnect(terrace_files *fs);
 
 /* Opens a file. One that is read stays at the version that it has now; one that is written is visible when it is closed. */
@@ -102,6 +104,22 @@ int terrace_files_write(terrace_files_file *file, const void *buffer, size_t siz
 int terrace_files_close(terrace_files_file *file);
 /* Closes a file. One that is written is given up: nothing of it is visible. */
 void terrace_files_abandon(terrace_files_file *file);
+
+/* Begins a group: its files are written without waiting for the store, and a commit makes all of them visible, or none. Groups need a daemon with flash. */
+int terrace_files_group_begin(terrace_files *fs, terrace_files_group **group);
+/* Goes on with a group after the daemon was started again, by its name. */
+int terrace_files_group_resume(terrace_files *fs, const char *name, terrace_files_group **group);
+/* The name, by which a group is resumed; the group's, as long as that is not freed. */
+const char *terrace_files_group_name(const terrace_files_group *group);
+/* Opens a file of the group; the flags are WRITE, or WRITE and EXCLUSIVE. Its close returns when the daemon keeps the file, and makes nothing visible. */
+int terrace_files_group_open(terrace_files_group *group, const char *path, int flags, terrace_files_file **file);
+/* Makes all files visible, and waits until the store has them. If one fails, all are taken back, and the error says why. `count` is null, or is given their
+ * number. Fails with TERRACE_FILES_INVALID, and the group goes on, while files of it are open. */
+int terrace_files_group_commit(terrace_files_group *group, uint64_t *count);
+/* Removes what is kept of the group. */
+int terrace_files_group_abort(terrace_files_group *group);
+/* Frees the handle; a group that was neither committed nor aborted is aborted. Null is nothing. */
+void terrace_files_group_free(terrace_files_group *group);
 
 /* Copies bytes of a file into the buffer, all of one version. Returns how many: fewer than `size` only at the file's end; or a negative code. `length`
  * is null, or is given the file's length. */

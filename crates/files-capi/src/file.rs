@@ -5,8 +5,8 @@ use crate::error::{Result, guard, guard_number, invalid};
 use crate::{buffer, get, get_mut, text};
 use std::ffi::{c_char, c_int};
 
-const WRITE: c_int = 1;
-const EXCLUSIVE: c_int = 2;
+pub(crate) const WRITE: c_int = 1;
+pub(crate) const EXCLUSIVE: c_int = 2;
 
 /// An open file.
 pub struct TerraceFilesFile {
@@ -20,6 +20,11 @@ pub struct TerraceFilesFile {
 }
 
 impl TerraceFilesFile {
+    /// One that is written, by a handle of the connection.
+    pub(crate) fn written(fs: *mut TerraceFiles, path: &str, handle: u64) -> TerraceFilesFile {
+        TerraceFilesFile { fs, path: path.into(), version: String::new(), handle: Some(handle), position: 0 }
+    }
+
     /// # Safety
     /// The connection is live.
     unsafe fn read(&self, into: &mut [u8], offset: u64) -> Result<usize> {

@@ -1,5 +1,5 @@
 //! The C client of `terrace files`. `include/terrace_files.h` is written by hand and holds every function's contract; `include/gopher.h` is a thin layer of
-//! other names on it. `tests/programs.rs` compiles and runs a C program that uses every function of both.
+//! other names on it, `include/terrace_files.hpp` one of classes for C++. `tests/programs.rs` compiles and runs programs that use every function of them.
 //!
 //! * A handle is a `Box` whose pointer the caller owns. A null handle is an error, or nothing to free.
 //! * Files and leases point to their connection: the caller keeps it until they are closed and released.
@@ -10,6 +10,7 @@
 //! | `error` | codes, the last error of a thread, the guard around each function |
 //! | `connection` | connecting, whole files, batches, listings, deletions |
 //! | `file` | open files |
+//! | `group` | files that become visible together |
 //! | `lease` | bytes in the shared memory |
 //! | `object`, `held` | memory objects |
 //!
@@ -18,6 +19,7 @@
 mod connection;
 mod error;
 mod file;
+mod group;
 mod held;
 mod lease;
 mod object;
@@ -25,6 +27,7 @@ mod object;
 pub use connection::*;
 pub use error::terrace_files_error;
 pub use file::*;
+pub use group::*;
 pub use lease::*;
 pub use object::*;
 

@@ -186,6 +186,59 @@ static void objects(terrace_files *fs, const char *socket) {
   terrace_files_disconnect(other);
 }
 
+static void put_in(terrace_files_group *group, const char *path, int flags, size_t seed, size_t size) {
+  unsigned char *bytes = made(seed, size);
+  terrace_files_file *file;
+  CHECK(terrace_files_group_open(group, path, flags, &file) == TERRACE_FILES_OK);
+  CHECK(terrace_files_write(file, bytes, size) == TERRACE_FILES_OK && terrace_files_close(file) == TERRACE_FILES_OK);
+  free(bytes);
+}
+
+static void groups(terrace_files *fs) {
+  unsigned char *buffer = malloc(LARGE);
+  terrace_files_group *group = NULL, *other = NULL;
+  terrace_files_file *file = NULL;
+  uint64_t count = 0, sum = 0;
+  char path[32];
+  int i;
+  CHECK(terrace_files_group_begin(fs, &group) == TERRACE_FILES_OK && strlen(terrace_files_group_name(group)) > 0);
+  for (i = 0; i < 100; i++) {
+    sprintf(path, "t/%d", i);
+    put_in(group, path, TERRACE_FILES_WRITE, (size_t)i, SMALL);
+  }
+  put_in(group, "t/large", TERRACE_FILES_WRITE | TERRACE_FILES_EXCLUSIVE, 5, LARGE);
+  CHECK(terrace_files_list(fs, "t", add, &sum) == TERRACE_FILES_OK && sum == 0);
+  CHECK(terrace_files_group_open(group, "t/x", TERRACE_FILES_READ, &file) == TERRACE_FILES_INVALID && file == NULL);
+  CHECK(terrace_files_group_open(group, "t/open", TERRACE_FILES_WRITE, &file) == TERRACE_FILES_OK);
+  CHECK(terrace_files_group_commit(group, NULL) == TERRACE_FILES_INVALID); /* A file of it is being written. */
+  terrace_files_abandon(file);
+  CHECK(terrace_files_group_resume(fs, terrace_files_group_name(group), &other) == TERRACE_FILES_OK);
+  CHECK(terrace_files_group_commit(other, &count) == TERRACE_FILES_OK && count == 101);
+  CHECK(terrace_files_group_commit(other, &count) == TERRACE_FILES_INVALID);
+  terrace_files_group_free(other);
+  CHECK(terrace_files_group_abort(group) == TERRACE_FILES_INVALID); /* The other handle has ended it. */
+  terrace_files_group_free(group);
+  terrace_files_group_free(NULL);
+  CHECK(terrace_files_get(fs, "t/large", 0, buffer, LARGE, NULL) == LARGE && same(buffer, 5, 0, LARGE));
+  CHECK(terrace_files_get(fs, "t/42", 0, buffer, SMALL, NULL) == SMALL && same(buffer, 42, 0, SMALL));
+  /* One file of this group must not exist, and does: nothing of the group is visible. */
+  CHECK(terrace_files_group_begin(fs, &group) == TERRACE_FILES_OK);
+  put_in(group, "t/new", TERRACE_FILES_WRITE, 1, SMALL);
+  put_in(group, "t/42", TERRACE_FILES_WRITE | TERRACE_FILES_EXCLUSIVE, 1, SMALL);
+  CHECK(terrace_files_group_commit(group, &count) == TERRACE_FILES_EXISTS);
+  terrace_files_group_free(group);
+  CHECK(terrace_files_get(fs, "t/new", 0, buffer, SMALL, NULL) == -TERRACE_FILES_ABSENT);
+  CHECK(terrace_files_get(fs, "t/42", 0, buffer, SMALL, NULL) == SMALL && same(buffer, 42, 0, SMALL));
+  CHECK(terrace_files_group_begin(fs, &group) == TERRACE_FILES_OK);
+  put_in(group, "t/aborted", TERRACE_FILES_WRITE, 1, SMALL);
+  CHECK(terrace_files_group_abort(group) == TERRACE_FILES_OK);
+  terrace_files_group_free(group);
+  CHECK(terrace_files_group_resume(fs, "12345", &group) == TERRACE_FILES_INVALID && group == NULL);
+  CHECK(terrace_files_get(fs, "t/aborted", 0, buffer, SMALL, NULL) == -TERRACE_FILES_ABSENT);
+  CHECK(terrace_files_delete_prefix(fs, "t", &count) == TERRACE_FILES_OK && count == 101);
+  free(buffer);
+}
+
 static void gopher(const char *socket) {
   char *data;
   const char *seen;
@@ -215,6 +268,18 @@ static void gopher(const char *socket) {
   info = gopherGetFileInfo(fs, "/g/a");
   CHECK(info != NULL && info->mLength == 5);
   gopherFreeFileInfo(info);
+  {
+    gopherGroup group = gopherBegin(fs);
+    file = gopherOpenFileIn(group, "/g/c", GOPHER_WRITE);
+    CHECK(file != NULL && gopherWrite(fs, file, "third", 5) == 5 && gopherCloseFile(fs, file, false) == 0);
+    CHECK(gopherGetFileInfo(fs, "/g/c") == NULL && gopherCommit(group) == 0);
+    info = gopherGetFileInfo(fs, "/g/c");
+    CHECK(info != NULL && info->mLength == 5);
+    gopherFreeFileInfo(info);
+    group = gopherBegin(fs);
+    file = gopherOpenFileIn(group, "/g/d", GOPHER_WRITE);
+    CHECK(file != NULL && gopherCloseFile(fs, file, false) == 0 && gopherAbort(group) == 0 && gopherGetFileInfo(fs, "/g/d") == NULL);
+  }
   CHECK(gopherOpenFile(fs, "/g/none", GOPHER_READ, 0) == NULL && strlen(gopherGetLastError()) > 0);
   CHECK(gopherDeletePath(fs, "/g/a", 0) == 0 && gopherDeletePath(fs, "/g", 1) == 0);
   CHECK(gopherGetFileInfo(fs, "/g/b") == NULL);
@@ -236,6 +301,7 @@ int main(int argc, char **argv) {
   leases(fs);
   batches(fs);
   objects(fs, argv[1]);
+  groups(fs);
   CHECK(terrace_files_delete_prefix(fs, "c", NULL) == TERRACE_FILES_OK);
   terrace_files_disconnect(fs);
   terrace_files_disconnect(NULL);

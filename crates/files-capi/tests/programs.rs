@@ -37,6 +37,9 @@ fn the_headers_compile_as_c99_and_as_cpp() {
             run(command.args(["-fsyntax-only", "-Wno-unused-function"]).arg(include().join(header)));
         }
     }
+    let mut command = Command::new("c++");
+    command.args(["-x", "c++", "-std=c++17", "-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only"]);
+    run(command.arg(include().join("terrace_files.hpp")));
 }
 
 #[test]
@@ -74,6 +77,7 @@ fn every_contract_of_the_headers_holds_and_no_memory_is_misused_or_leaked() {
     let mut config = Config::new(dir.path().join("store").to_str().expect("a path is text"), 256 << 20);
     config.socket = dir.path().join("socket");
     config.requests = 8;
+    config.flash = Some((dir.path().join("flash"), 1 << 30));
     let store = run::open_store(&config).expect("a directory is a store");
     let daemon = Daemon::start(terrace_io::real::world(), &config, store).expect("a daemon starts");
     let stop = Arc::new(AtomicBool::new(false));
@@ -93,6 +97,22 @@ fn every_contract_of_the_headers_holds_and_no_memory_is_misused_or_leaked() {
         command.arg(&config.socket).env("LD_LIBRARY_PATH", installed.join("lib"));
         assert_eq!(run(&mut command), "every contract holds\n");
     }
+    let program = dir.path().join("contract_cpp");
+    let mut command = Command::new("c++");
+    command.args([
+        "-std=c++17",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-g",
+        "-pthread",
+        "-fsanitize=address,undefined",
+        "-o",
+    ]);
+    command.arg(&program).arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/contract.cpp"));
+    command.arg("-I").arg(installed.join("include")).arg("-L").arg(installed.join("lib"));
+    run(command.args(["-l:libterrace_files_c.a", "-lcurl", "-lpthread", "-ldl", "-lm"]));
+    assert_eq!(run(Command::new(&program).arg(&config.socket)), "every contract holds\n");
     stop.store(true, Ordering::SeqCst);
     running.join().expect("it does not panic").expect("it stops cleanly");
 }

@@ -593,6 +593,47 @@ impl Client {
         Ok(text)
     }
 
+    /// Pins files, and all files below folders: they stay in memory. Returns when they are there; how many.
+    pub fn pin(&self, paths: &[&str]) -> Result<u64> {
+        self.of_pins(Op::Pin, paths)
+    }
+
+    /// Ends the pins of these paths. How many files are not pinned any more.
+    pub fn unpin(&self, paths: &[&str]) -> Result<u64> {
+        self.of_pins(Op::Unpin, paths)
+    }
+
+    fn of_pins(&self, op: Op, paths: &[&str]) -> Result<u64> {
+        let mut files = 0;
+        let fields = |put: &mut Put<'_>| {
+            put.u32(paths.len() as u32);
+            paths.iter().for_each(|path| {
+                put.text(path);
+            });
+        };
+        self.ask(op, fields, |mut fields| {
+            files = fields.u64()?;
+            Ok(())
+        })?;
+        Ok(files)
+    }
+
+    /// The paths that are pinned.
+    pub fn pins(&self) -> Result<Vec<String>> {
+        let mut pins = Vec::new();
+        self.ask(
+            Op::Pins,
+            |_| (),
+            |mut fields| {
+                for _ in 0..fields.count(4)? {
+                    pins.push(fields.text()?.to_string());
+                }
+                Ok(())
+            },
+        )?;
+        Ok(pins)
+    }
+
     /// Drops what is cached of files whose path starts with `prefix`; of how many.
     pub fn evict(&self, prefix: &str) -> Result<u64> {
         let mut count = 0;

@@ -1,7 +1,7 @@
 //! How a daemon is set up, and how its memory is divided. Pure.
 //!
 //! One number bounds memory. Of it: what the flash cache needs for its index and its queue; with flash, one eighth for packing small files; one
-//! eighth for bodies of requests, one for memory objects; one sixteenth for what is known of files, and an index of as many of them that clients map; the rest is the arena that they map, too.
+//! eighth for bodies of requests, one for memory objects; one sixteenth for what is known of files, and an index of as many of them that clients map; one sixteenth for the S3 endpoint, if there is one; the rest is the arena that they map, too.
 
 use crate::catalogue::{BLOCK_BYTES, Freshness};
 use crate::flash::Flash;
@@ -44,6 +44,8 @@ pub struct Config {
     pub packing: bool,
     /// How long files that were not committed wait for their client after the daemon was started again, in nanoseconds.
     pub orphan_time: u64,
+    /// Another front serves the store beside the socket (`read::Front`), which has memory of its own.
+    pub has_front: bool,
 }
 
 impl Config {
@@ -61,6 +63,7 @@ impl Config {
             objects: None,
             packing: true,
             orphan_time: ORPHAN_TIME,
+            has_front: false,
         }
     }
 }
@@ -77,6 +80,8 @@ pub struct Shares {
     pub objects: u64,
     /// None: small files are not packed.
     pub packing: Option<packing::Shares>,
+    /// Another front's.
+    pub front: u64,
 }
 
 impl Config {
@@ -90,8 +95,10 @@ impl Config {
         let objects = self.objects.unwrap_or(self.memory / OBJECTS_SHARE) / 4096 * 4096;
         let bodies = self.memory / 8;
         let files = self.memory / 16;
+        let front = if self.has_front { self.memory / 16 } else { 0 };
         let index = HEADER_BYTES + (files / FILE_BYTES * ENTRY_BYTES).next_multiple_of(SET_BYTES);
-        let arena = self.memory.saturating_sub(flash + bodies + files + index + objects) / 4096 * 4096;
+        let arena =
+            self.memory.saturating_sub(flash + bodies + files + index + objects + front) / 4096 * 4096;
         if arena < ARENA_MIN {
             let needed = (flash + ARENA_MIN) * 8 / 5 + (1 << 20);
             return Err(format!(
@@ -99,7 +106,7 @@ impl Config {
                 self.memory, needed
             ));
         }
-        Ok(Shares { arena, bodies, files: (files / FILE_BYTES) as usize, index, objects, packing })
+        Ok(Shares { arena, bodies, files: (files / FILE_BYTES) as usize, index, objects, packing, front })
     }
 }
 

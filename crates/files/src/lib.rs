@@ -7,6 +7,7 @@
 //! | `read` | the workers that carry out what the catalogue decides |
 //! | `write` | a file that is written |
 //! | `groups` | files that are written together: what is kept of them until the commit |
+//! | `pins` | files that are not evicted |
 //! | `catalogue` | the cached files, their versions, and the reads that wait for them: pure |
 //! | `memory` | the arena that clients map, and which bytes of it are free |
 //! | `flash` | the cache of blocks on local flash |
@@ -31,6 +32,7 @@ pub mod groups;
 pub mod memory;
 pub mod objects;
 pub mod packing;
+pub mod pins;
 pub mod planted;
 pub mod read;
 pub mod run;

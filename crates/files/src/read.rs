@@ -22,6 +22,7 @@ use crate::memory::arena::Arena;
 use crate::memory::index::Index;
 use crate::objects::Objects;
 use crate::objects::spill::ObjectBytes;
+use crate::pins::Pins;
 use crate::stores::Store;
 use bodies::Bodies;
 use parking_lot::Mutex;
@@ -65,6 +66,16 @@ pub enum Outcome {
     ObjectRoom { name: Arc<str>, len: u64, at_once: bool },
 }
 
+/// Something else that serves the store beside the socket, keeps answers of its own, and is told when they do not hold any more.
+pub trait Front: Send + Sync {
+    /// The file has another content now, or none.
+    fn changed(&self, path: &str);
+    /// What is cached of files whose path starts with this is to be dropped.
+    fn evicted(&self, prefix: &str);
+    /// Its figures, as JSON.
+    fn status(&self) -> String;
+}
+
 pub struct Files {
     pub world: World,
     pub store: Arc<Store>,
@@ -77,6 +88,8 @@ pub struct Files {
     /// Memory objects, and their bytes.
     pub objects: Mutex<Objects>,
     pub object_bytes: ObjectBytes,
+    /// Files that are not evicted.
+    pub pins: Pins,
     catalogue: Mutex<Catalogue>,
     queue: Mutex<VecDeque<Work>>,
     wake: Arc<Event>,
@@ -86,6 +99,7 @@ pub struct Files {
     answers: Mutex<Answers>,
     /// Wakes the event loop.
     notify: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    front: OnceLock<Arc<dyn Front>>,
     is_stopping: AtomicBool,
 }
 
@@ -100,6 +114,7 @@ impl Files {
         index: Index,
         groups: Groups,
         objects: (Objects, ObjectBytes),
+        pins: Pins,
     ) -> Files {
         let (objects, object_bytes) = objects;
         Files {
@@ -112,12 +127,14 @@ impl Files {
             groups,
             objects: Mutex::new(objects),
             object_bytes,
+            pins,
             catalogue: Mutex::new(catalogue),
             queue: Mutex::default(),
             wake: Arc::new(Event::new()),
             room: Event::new(),
             answers: Mutex::default(),
             notify: OnceLock::new(),
+            front: OnceLock::new(),
             is_stopping: AtomicBool::new(false),
         }
     }
@@ -125,6 +142,15 @@ impl Files {
     /// Called once, before there are answers.
     pub fn on_answer(&self, notify: Box<dyn Fn() + Send + Sync>) {
         let _ = self.notify.set(notify);
+    }
+
+    /// Called once, before requests come.
+    pub fn stand_before(&self, front: Arc<dyn Front>) {
+        let _ = self.front.set(front);
+    }
+
+    pub fn front(&self) -> Option<&dyn Front> {
+        self.front.get().map(|front| &**front)
     }
 
     /// Starts `count` workers, or as many as the system has threads for, at least one.

@@ -7,6 +7,7 @@ use crate::groups::Groups;
 use crate::memory::arena::Arena;
 use crate::objects::spill::ObjectBytes;
 use crate::objects::{self, Objects};
+use crate::pins::{self, Pins};
 use crate::read::Files;
 use crate::session::EventLoop;
 use crate::stores::{self, Store};
@@ -17,6 +18,7 @@ use std::sync::atomic::AtomicBool;
 use terrace_io::World;
 use terrace_io::clock::Nanos;
 use terrace_io::disk::Disk;
+use terrace_io::object::passage::{self, Passage};
 use terrace_io::sched::WorkerHandle;
 use terrace_io::store::ObjectStore;
 
@@ -33,10 +35,22 @@ pub struct Daemon {
 
 /// Opens the store that the configuration names.
 pub fn open_store(config: &Config) -> Result<Arc<dyn ObjectStore>, String> {
+    terrace_io::object::open(&settings(config)).map_err(|error| error.to_string())
+}
+
+/// Opens the way on which requests of the S3 protocol go to the store.
+pub fn open_passage(config: &Config) -> Result<Passage, String> {
+    if !config.store.starts_with("s3://") {
+        return Err(format!("{}: the S3 endpoint needs a bucket of S3, s3://NAME", config.store));
+    }
+    passage::open(&settings(config)).map_err(|error| error.to_string())
+}
+
+fn settings(config: &Config) -> terrace_io::object::Settings {
     let mut settings = terrace_io::object::Settings::new(&config.store);
     settings.endpoint = config.endpoint.clone();
     stores::patience(&mut settings, config.requests);
-    terrace_io::object::open(&settings).map_err(|error| error.to_string())
+    settings
 }
 
 /// Files that wait for their commit are of one store, and must not be committed to another.
@@ -88,6 +102,12 @@ impl Daemon {
             flash_bytes: if object_bytes.has_flash() { flash_bytes } else { 0 },
         });
         let objects = (objects, object_bytes);
+        let limits = pins::Limits { bytes: shares.arena / 2, files: shares.files / 2 };
+        let place = config
+            .flash
+            .as_ref()
+            .map(|(directory, _)| directory.join(format!("pins-{:016x}", place_of(&store.name()))));
+        let pins = Pins::open(place.as_deref(), limits)?;
         let mut catalogue = Catalogue::new(Settings {
             freshness: config.freshness,
             arena_bytes: shares.arena,
@@ -102,7 +122,8 @@ impl Daemon {
         // Both who have the index are parts of `Files`, as the arena is, and end with it.
         let index = arena.index(seed, epoch);
         catalogue.publish_in(index.clone());
-        let files = Files::new(world, store, flash, arena, catalogue, shares.bodies, index, groups, objects);
+        let files =
+            Files::new(world, store, flash, arena, catalogue, shares.bodies, index, groups, objects, pins);
         let files = Arc::new(files);
         let event_loop = EventLoop::new(files.clone(), &config.socket, config.clients)
             .map_err(|error| format!("{}: {error}", config.socket.display()))?;
@@ -118,6 +139,8 @@ impl Daemon {
         files.stop();
         workers.iter().for_each(|worker| worker.ask_to_stop());
         drop(workers);
+        let released = files.pins.release_all();
+        files.tell(|catalogue, _| released.into_iter().for_each(|block| catalogue.release(block)));
         save(&files);
         result.map_err(|error| error.to_string())
     }

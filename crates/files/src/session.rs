@@ -16,6 +16,7 @@ mod client;
 mod commit;
 mod event_loop;
 mod objects;
+mod pin;
 mod serve;
 mod status;
 

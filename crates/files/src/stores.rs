@@ -95,6 +95,12 @@ impl Store {
         result.map_err(fault)
     }
 
+    /// Makes a request by another way than the store's own, under the same limits: at once an error while the store does not answer, and no more
+    /// requests a second than it may be asked.
+    pub fn pass<T>(&self, request: impl FnOnce() -> Result<T>) -> std::result::Result<T, Fault> {
+        self.ask(|_| request())
+    }
+
     fn wait_for_turn(&self) {
         let wait: Nanos = self.rate.lock().take(self.world.clock.now());
         if wait > 0 {

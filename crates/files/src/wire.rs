@@ -49,6 +49,9 @@ pub enum Op {
     GetObject = 35,
     ReleaseObjects = 36,
     DeleteObject = 37,
+    Pin = 40,
+    Unpin = 41,
+    Pins = 42,
 }
 
 impl Op {
@@ -82,6 +85,9 @@ impl Op {
             GetObject,
             ReleaseObjects,
             DeleteObject,
+            Pin,
+            Unpin,
+            Pins,
         ];
         all.into_iter().find(|op| *op as u8 == byte)
     }

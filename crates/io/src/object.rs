@@ -9,12 +9,13 @@
 //!
 //! A request's way: `adapter` (places, attempts, counters) → the `object_store` crate (signing) →
 //! `curl` (HTTP on the caller's thread) → `verdict` (what a failure means) → `patience` (again or
-//! not). What GCS and Azure are asked is tested against a stand-in, not against the clouds.
+//! not). Requests of other clients, in the protocol of S3, go through `passage`. What GCS and Azure are asked is tested against a stand-in, not against the clouds.
 
 mod adapter;
 mod crypto;
 mod curl;
 mod local;
+pub mod passage;
 mod patience;
 mod profile;
 mod read_only;
@@ -186,6 +187,10 @@ fn no_retries() -> RetryConfig {
 }
 
 fn s3(settings: &Settings, bucket: &str) -> Result<object_store::aws::AmazonS3> {
+    s3_builder(settings, bucket)?.build().map_err(|e| settings.refused(verdict::cause(&e)))
+}
+
+fn s3_builder(settings: &Settings, bucket: &str) -> Result<AmazonS3Builder> {
     let mut builder = AmazonS3Builder::from_env()
         .with_bucket_name(bucket)
         .with_virtual_hosted_style_request(settings.virtual_hosted)
@@ -216,7 +221,7 @@ fn s3(settings: &Settings, bucket: &str) -> Result<object_store::aws::AmazonS3> 
     } else {
         builder = builder.with_unsigned_payload(true);
     }
-    builder.build().map_err(|e| settings.refused(verdict::cause(&e)))
+    Ok(builder)
 }
 
 fn gcs(settings: &Settings, bucket: &str) -> Result<GoogleCloudStorage> {

@@ -152,6 +152,24 @@ class Client:
     def close(self) -> None:
         self._socket.close()
 
+    def has_ended(self) -> bool:
+        """Whether the daemon has closed the connection. For one on which no answer is on its way."""
+        try:
+            return not self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def cached_size(self, path: str) -> int | None:
+        """The file's size, if its first block is cached and fresh. Asks the daemon nothing."""
+        found = self._shared.stat(path)
+        return None if found is None else found[1]
+
+    def cached(self, path: str, offset: int, length: int) -> bytes | None:
+        """Bytes of the file, all of one version, if they are cached and fresh. Asks the daemon nothing."""
+        return self._shared.read(path, offset, length, "")
+
     @staticmethod
     def _text(text: str) -> bytes:
         data = text.encode()

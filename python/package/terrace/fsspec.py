@@ -10,6 +10,11 @@ file is closed. In a transaction a file is kept by the daemon when it is closed,
     with fs.transaction:
         for path, data in files.items():
             fs.pipe_file(path, data)
+
+Coroutines, as `_cat_file`, do the same without holding their event loop up; with `asynchronous=True` no loop of fsspec's own is started:
+
+    fs = fsspec.filesystem("terrace", asynchronous=True)
+    bodies = await asyncio.gather(*(fs._cat_file(path) for path in paths))
 """
 
 from __future__ import annotations
@@ -20,13 +25,14 @@ import threading
 import time
 from typing import Any
 
-from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
+from fsspec.spec import AbstractBufferedFile
 from fsspec.transaction import Transaction
 from fsspec.utils import tokenize
 
+from ._asynchronous import AsyncFiles, TerraceStreamedFile
 from .files import Client
 
-__all__ = ["TerraceFile", "TerraceFileSystem", "TerraceTransaction"]
+__all__ = ["TerraceFile", "TerraceFileSystem", "TerraceStreamedFile", "TerraceTransaction"]
 
 # Seconds for which a request waits for a daemon that cannot be reached.
 _PATIENCE = 5.0
@@ -83,7 +89,7 @@ class TerraceTransaction(Transaction):
             self.close()
 
 
-class TerraceFileSystem(AbstractFileSystem):
+class TerraceFileSystem(AsyncFiles):
     protocol = "terrace"
     root_marker = ""
     transaction_type = TerraceTransaction
@@ -274,9 +280,6 @@ class TerraceFileSystem(AbstractFileSystem):
         if not self.isfile(path):
             raise FileNotFoundError(2, "there is no such file", path)
         self.client.delete([path])
-
-    def _rm(self, path: str) -> None:
-        self.rm_file(path)
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
         paths = [one for one in self.expand_path(path, recursive=recursive, maxdepth=maxdepth) if self.isfile(one)]

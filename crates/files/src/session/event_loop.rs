@@ -10,6 +10,7 @@ use super::serve::Turn;
 use crate::catalogue::Done;
 use crate::memory::index::VOUCHED;
 use crate::objects::IDLE_TIME;
+use crate::pins;
 use crate::read::{Files, Outcome, Reply};
 use crate::unix;
 use crate::wire::{Put, status};
@@ -91,6 +92,7 @@ impl EventLoop {
                 self.next_look = now + LOOK;
                 self.files.objects.lock().delete_idle(now.saturating_sub(IDLE_TIME));
                 objects::remove_dropped(&self.files);
+                self.files.look_at_pins(now);
                 for name in self.files.groups.overdue(now) {
                     if let Ok((members, record)) = self.files.groups.end(name, None) {
                         self.files.submit(commit::abort(name, members, record, None));
@@ -215,6 +217,10 @@ impl EventLoop {
 
     fn deliver(&mut self, done: Done) {
         let Done { client: id, request, item, answer } = done;
+        if id == pins::CLIENT {
+            let now = self.files.world.clock.now();
+            return self.files.hold(self.files.pins.taken(request, answer, now));
+        }
         let Some(client) = self.client(id) else {
             // It is gone, and its lease with it.
             if let Ok((_, parts)) = answer {

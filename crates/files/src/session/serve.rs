@@ -101,6 +101,7 @@ impl Turn {
             | Op::GetObject
             | Op::ReleaseObjects
             | Op::DeleteObject => objects::handle(files, client, request, op, &mut fields),
+            Op::Pin | Op::Unpin | Op::Pins => super::pin::pin(files, client, request, op, &mut fields),
             Op::Write | Op::Commit | Op::Abort => write(files, client, request, op, &mut fields),
             Op::Status => {
                 fields.end()?;
@@ -115,6 +116,10 @@ impl Turn {
                 if let Some(flash) = &files.flash {
                     forgotten.iter().for_each(|(path, length)| flash.forget_all(path, *length));
                 }
+                if let Some(front) = files.front() {
+                    front.evicted(prefix);
+                }
+                files.hold(files.pins.evicted(prefix));
                 Put::new(&mut client.output, request, code::OK).u64(forgotten.len() as u64);
                 Ok(())
             }
@@ -331,6 +336,12 @@ impl Files {
         self.tell(|catalogue, now| catalogue.written(path, now));
         if let Some(flash) = &self.flash {
             flash.forget(path);
+        }
+        if let Some(front) = self.front() {
+            front.changed(path);
+        }
+        if let Some(next) = self.pins.changed(path) {
+            self.hold(next);
         }
     }
 

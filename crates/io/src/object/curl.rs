@@ -275,7 +275,7 @@ fn retry_after(headers: &http::HeaderMap) -> Option<Duration> {
 }
 
 /// No byte of the request can have reached the server.
-fn surely_unsent(error: &curl::Error) -> bool {
+pub(crate) fn surely_unsent(error: &curl::Error) -> bool {
     error.is_couldnt_connect()
         || error.is_couldnt_resolve_host()
         || error.is_couldnt_resolve_proxy()
