@@ -20,6 +20,7 @@ use terrace_files::memory::index::{HEADER_BYTES, SET_BYTES};
 use terrace_files::objects::spill::ObjectBytes;
 use terrace_files::objects::{self, Objects};
 use terrace_files::packing::Shares;
+use terrace_files::pins::{self, Pins};
 use terrace_files::planted::{self, Switch};
 use terrace_files::read::Files;
 use terrace_files::stores::Store;
@@ -144,6 +145,7 @@ impl Node {
             index,
             Groups::none(),
             objects,
+            Pins::open(None, pins::Limits { bytes: 4096, files: 1 }).unwrap(),
         );
         let files = Arc::new(files);
         let answered = self.answered.clone();
