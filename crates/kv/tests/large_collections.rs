@@ -36,8 +36,10 @@ fn info(client: &mut Client, name: &str) -> u64 {
 
 /// Fields `f0` and so on with values of `bytes`.
 fn fill(client: &mut Client, key: &str, fields: usize, bytes: usize) {
-    for first in (0..fields).step_by(1000) {
-        let pairs: Vec<String> = (first..fields.min(first + 1000))
+    // A command's fields are in memory together.
+    let together = (100_000 / (bytes + 10)).min(1000);
+    for first in (0..fields).step_by(together) {
+        let pairs: Vec<String> = (first..fields.min(first + together))
             .map(|number| format!("f{number} {}", value(number, bytes)))
             .collect();
         let reply = client.ask(&format!("HSET {key} {}", pairs.join(" ")));
@@ -202,6 +204,16 @@ fn open(dir: &Path) -> Arc<EngineStorage> {
     }
 }
 
+/// Closes the instance, and waits until its background work has let go of it.
+fn close(dir: &Path, storage: Arc<EngineStorage>) {
+    drop(storage);
+    let config = || terrace::Config::new(dir).log(16 << 20).memory(16 << 20);
+    while let Err(error) = terrace::Db::open_with(config()) {
+        assert_eq!(error.kind(), terrace::ErrorKind::Busy, "{error}");
+        std::thread::yield_now();
+    }
+}
+
 fn elements(storage: &EngineStorage, generation: u64) -> Elements {
     let (told, heard) = mpsc::channel();
     storage.elements(generation, Position::default(), 10, Box::new(move |piece| told.send(piece).unwrap()));
@@ -242,7 +254,7 @@ fn what_is_deleted_replaced_emptied_or_expired_is_removed_from_storage() {
             left.retain(|&generation| !elements(&storage, generation).found.is_empty());
             std::thread::yield_now();
         }
-        drop(storage);
+        close(dir.path(), storage);
         let server = start(dir.path(), policy);
         let mut one = server.connect();
         assert_eq!(one.ask("HLEN renamed"), int(1500));
@@ -258,7 +270,7 @@ fn a_hash_that_was_stored_whole_is_read_and_becomes_large_with_its_next_change()
     let stored = Stored { expires_ms: None, rdb: payload::encode(&Object::Hash(pairs)) };
     let storage = open(dir.path());
     storage.load([(Key::new(0, b"old"), stored.clone())].into(), ("import", b"")).unwrap();
-    drop(storage);
+    close(dir.path(), storage);
     let server = start(dir.path(), "write-through");
     let mut one = server.connect();
     assert_eq!(one.ask("HGET old f999"), bulk("v999"));

@@ -96,6 +96,7 @@ impl Core {
         let (id, now_ms) = (client.id, self.dbs.all[0].now_ms.max(0) as u64);
         let tier = self.server.tier.as_deref_mut()?;
         let mut wait = wait.unwrap_or(Wait { losses: tier.losses, ..Wait::default() });
+        wait.unread = unknown.elements.len();
         wait.keys = keys.iter().chain(&unknown.elements).cloned().collect();
         tier.pin(&wait.keys);
         tier.waits.insert(id, wait);
@@ -130,6 +131,7 @@ impl Core {
 
     fn unknown(&self, client: ClientId, needs: &[(Key, Needs)]) -> Unknown {
         let mut unknown = Unknown::default();
+        let mut named: HashSet<Key> = HashSet::new();
         let Some(tier) = &self.server.tier else { return unknown };
         for (key, needs) in needs {
             let Some(db) = self.dbs.all.get(usize::from(key.db)) else { continue };
@@ -151,10 +153,12 @@ impl Core {
                 Needs::Elements(_) if large.later_ms().is_some_and(|at_ms| at_ms <= db.now_ms) => load(),
                 Needs::Elements(names) => {
                     for name in names {
-                        let element = || Key::element(key.db, large.generation, name);
-                        let is_known = value.has_element(name) || large.knows_absent(name);
-                        if !is_known && !unknown.elements.contains(&element()) {
-                            unknown.elements.push(element());
+                        if value.has_element(name) || large.knows_absent(name) {
+                            continue;
+                        }
+                        let element = Key::element(key.db, large.generation, name);
+                        if named.insert(element.clone()) {
+                            unknown.elements.push(element);
                         }
                     }
                 }
@@ -292,7 +296,17 @@ impl Core {
                 }
             }
         }
-        tier.resume.extend(waiters);
+        // A client that waits for many goes on with the last of them, or with an error.
+        for waiter in waiters {
+            let wait = tier.waits.get_mut(&waiter);
+            let goes_on = wait.is_none_or(|wait| {
+                wait.unread = wait.unread.saturating_sub(1);
+                wait.unread == 0 || wait.error.is_some()
+            });
+            if goes_on {
+                tier.resume.push(waiter);
+            }
+        }
     }
 
     /// Takes elements of a large collection out of memory, and its head when no element is left. Returns whether anything went.
