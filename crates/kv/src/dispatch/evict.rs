@@ -9,7 +9,7 @@
 //! Keys are evicted before a command is run, never within one, so that keys that were made known for a command are there while it runs.
 //!
 //! When nothing can be evicted: if changes wait for storage, commands wait until they are stored ([`Core::waits_for_room`]); otherwise commands that need
-//! memory are refused.
+//! memory are refused, unless there is no value at all to evict.
 
 use crate::client::{Client, ClientId};
 use crate::config::Choice;
@@ -64,7 +64,7 @@ impl Core {
         while self.server.meter.used() > self.room() && evicted < EVICTED_TOGETHER {
             if !self.evict_one() {
                 self.pass_on_changes(client.as_deref_mut());
-                return false;
+                return self.has_no_values();
             }
             evicted += 1;
         }
@@ -72,6 +72,13 @@ impl Core {
             self.pass_on_changes(client);
         }
         true
+    }
+
+    /// Whether memory holds no value at all, and none is on its way to storage. What is over the limit then is the program and the storage tier,
+    /// and refusing a command would free nothing of it: what the command brings is evicted before the next one.
+    fn has_no_values(&self) -> bool {
+        self.server.tier.as_ref().is_some_and(|tier| tier.queue.is_empty())
+            && self.dbs.all.iter().all(|db| db.len() == 0)
     }
 
     /// Looks at the memory of the process, and evicts if it is over the limit.
