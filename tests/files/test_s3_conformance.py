@@ -62,14 +62,23 @@ def plain(value):
 class Asker:
     """Calls operations on a bucket and notes what came back."""
 
-    def __init__(self, s3, bucket):
-        self.s3, self.bucket, self.seen = s3, bucket, []
+    def __init__(self, s3, bucket, is_endpoint):
+        self.s3, self.bucket, self.is_endpoint, self.seen = s3, bucket, is_endpoint, []
+
+    def call(self, operation, parameters):
+        try:
+            return getattr(self.s3, operation)(**parameters)
+        except botocore.exceptions.ConnectionClosedError:
+            # The server closes a connection when it answers before it has read the body, and does not say so. The endpoint says so.
+            if self.is_endpoint:
+                raise
+            return getattr(self.s3, operation)(**parameters)
 
     def __call__(self, operation, **parameters):
         if operation != "list_buckets":
             parameters.setdefault("Bucket", self.bucket)
         try:
-            answer = getattr(self.s3, operation)(**parameters)
+            answer = self.call(operation, parameters)
         except botocore.exceptions.ClientError as error:
             metadata = error.response["ResponseMetadata"]
             told = {name: plain(one) for name, one in error.response["Error"].items() if name not in ("RequestId", "HostId", "Resource", "UploadId")}
@@ -421,7 +430,7 @@ def test_the_endpoint_answers_as_the_server_behind_it(servers, scenario):
     server, endpoint = servers
     if scenario.__name__ in NOT_AS_S3.get(server.kind, {}):
         pytest.skip(NOT_AS_S3[server.kind][scenario.__name__])
-    direct, through = Asker(server.client(), "direct"), Asker(endpoint.client(), "through")
+    direct, through = Asker(server.client(), "direct", False), Asker(endpoint.client(), "through", True)
     scenario(direct)
     scenario(through)
     assert len(direct.seen) == len(through.seen)

@@ -123,8 +123,8 @@ def test_an_object_that_changes_while_it_is_read_is_the_old_or_the_new_whole(ser
             try:
                 answer = s3.get_object(Bucket="bucket", Key="f")
                 body = answer["Body"].read()
-            except Exception:  # It ends early, or says so: a client tries again.
-                continue
+            except (botocore.exceptions.ClientError, botocore.exceptions.ResponseStreamingError, botocore.exceptions.FlexibleChecksumError):
+                continue  # The server itself does not write an object and its checksum at once.
             assert hashlib.sha256(body).digest() in bodies
             assert answer["ETag"].strip('"') == hashlib.md5(body).hexdigest(), "headers and bytes are of one version"
             whole += 1
@@ -132,6 +132,12 @@ def test_an_object_that_changes_while_it_is_read_is_the_old_or_the_new_whole(ser
         begun.put(None)
         writer.join()
     assert whole > 0
+    # One that is sent is under lease: its changes do not reach it.
+    for _ in range(10):
+        behind.put_object(Bucket="bucket", Key="f", Body=b"a" * (4 << 20))
+        stream = s3.get_object(Bucket="bucket", Key="f")["Body"]
+        behind.put_object(Bucket="bucket", Key="f", Body=b"b" * (4 << 20))
+        assert stream.read() == b"a" * (4 << 20)
 
 
 def test_many_clients_get_every_object_right_with_one_question_for_each(server, start):
@@ -154,6 +160,8 @@ def test_in_an_outage_what_is_cached_is_served_and_the_rest_fails_fast_with_the_
     assert get(s3, "a/here") == b"here" and keys(s3, "a/") == ["a/here"]
     server.stop()
     try:
+        while endpoint.figure("served_in_outage") == 0:
+            assert get(s3, "a/here") == b"here"
         for _ in range(10):
             assert get(s3, "a/here") == b"here"
             assert s3.head_object(Bucket="bucket", Key="a/here")["Metadata"] == {"m": "1"}
@@ -162,7 +170,7 @@ def test_in_an_outage_what_is_cached_is_served_and_the_rest_fails_fast_with_the_
                 get(s3, "b/not")
             with fails("ServiceUnavailable"):
                 s3.put_object(Bucket="bucket", Key="c", Body=b"x")
-        assert endpoint.figure("served_in_outage") > 0 and endpoint.status()["outage"]
+        assert endpoint.status()["outage"]
     finally:
         server.start()
     while True:

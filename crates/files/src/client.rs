@@ -375,7 +375,7 @@ impl Client {
     }
 
     /// Tells the daemon of leases that have ended now, not with the next request.
-    fn release(&self) -> Result<()> {
+    pub fn release(&self) -> Result<()> {
         self.releases();
         self.flush()
     }

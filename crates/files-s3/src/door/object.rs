@@ -8,7 +8,7 @@
 
 use crate::asked::{Asked, Writes};
 use crate::conditions::{Condition, Range, condition, range};
-use crate::door::pass::{Head, PIECES, Passed, Pieces, error_of, give, response};
+use crate::door::pass::{Head, PIECES, Passed, Piece, Pieces, error_of, give, response};
 use crate::door::{CHUNK, Door};
 use crate::figures::count;
 use crate::known::Entry;
@@ -17,11 +17,11 @@ use http::header::{CONTENT_LENGTH, CONTENT_RANGE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use s3s::{Body, S3Request, S3Response, S3Result, s3_error};
 use std::sync::Arc;
-use terrace_files::catalogue::Fault;
+use terrace_files::catalogue::{BLOCK_BYTES, Fault};
 use terrace_files::client::{Client, Error};
 use terrace_io::clock::Nanos;
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 /// Times that a read begins because the object changed.
 const ATTEMPTS: usize = 5;
@@ -185,30 +185,29 @@ impl Door {
         wanted: Wanted,
         permit: Arc<OwnedSemaphorePermit>,
     ) -> Result<Body, Fault> {
-        let (door, of_first) = (self.clone(), wanted.clone());
-        let first =
-            tokio::task::spawn_blocking(move || door.with_client(|client| chunk(client, &of_first, 0))).await;
-        let first = first.map_err(|_| Fault::Unavailable("the read was not made".into()))??;
+        let gone = || Fault::Unavailable("the read was not made".into());
         count(&self.figures.sent_bytes, wanted.length);
-        if first.len() as u64 == wanted.length {
-            return Ok(Body::from(first));
+        let door = self.clone();
+        if wanted.length <= CHUNK {
+            let whole = move || door.with_client(|client| copy(client, &wanted));
+            return tokio::task::spawn_blocking(whole).await.map_err(|_| gone())?.map(Body::from);
         }
         let (to, from) = mpsc::channel(PIECES);
+        let (begin, begun) = oneshot::channel();
         let left = Some(wanted.length);
-        let (door, runtime) = (self.clone(), Handle::current());
+        let mut stream = Stream { wanted, done: 0, begin: Some(begin), runtime: Handle::current(), to };
         tokio::task::spawn_blocking(move || {
             let _permit = permit;
-            let mut done = first.len() as u64;
-            let mut goes_on = give(&runtime, &to, Ok(first));
-            while goes_on && done < wanted.length {
-                let next = door.with_client(|client| chunk(client, &wanted, done));
-                done += next.as_ref().map_or(0, |bytes| bytes.len() as u64);
-                // A client whose answer ends early knows by its length that it does.
-                goes_on = next.is_ok();
-                goes_on &=
-                    give(&runtime, &to, next.map_err(|fault| std::io::Error::other(fault.to_string())));
+            let result = door.with_client(|client| {
+                let result = stream.run(client);
+                // The leases end now, not with the next request of this connection.
+                result.and(client.release())
+            });
+            if let Err(fault) = result {
+                stream.fail(fault);
             }
         });
+        begun.await.map_err(|_| gone())??;
         Ok(Body::http_body_unsync(Pieces { from, left }))
     }
 
@@ -238,13 +237,61 @@ impl Door {
     }
 }
 
-/// The next bytes behind the first `done`.
-fn chunk(client: &Client, wanted: &Wanted, done: u64) -> Result<Bytes, Error> {
-    let mut bytes = vec![0; CHUNK.min(wanted.length - done) as usize];
-    let (got, length) =
-        client.read_into(&wanted.key, wanted.from + done, &mut bytes, &wanted.entry.version)?;
+/// A short object or part, in one piece.
+fn copy(client: &Client, wanted: &Wanted) -> Result<Bytes, Error> {
+    let mut bytes = vec![0; wanted.length as usize];
+    let (got, length) = client.read_into(&wanted.key, wanted.from, &mut bytes, &wanted.entry.version)?;
     match got == bytes.len() && length == wanted.entry.length {
         true => Ok(bytes.into()),
         false => Err(Fault::Changed.into()),
+    }
+}
+
+/// A longer one, block by block. The block that is being sent is under lease, so a change of the object does not reach it.
+struct Stream {
+    wanted: Wanted,
+    /// Bytes that were given to the client.
+    done: u64,
+    /// Told when the first block is there, or why it is not.
+    begin: Option<oneshot::Sender<Result<(), Fault>>>,
+    runtime: Handle,
+    to: mpsc::Sender<Piece>,
+}
+
+impl Stream {
+    /// Ends early, without an error, if the client has gone.
+    fn run(&mut self, client: &Client) -> Result<(), Error> {
+        while self.done < self.wanted.length {
+            let Wanted { key, entry, from, length } = &self.wanted;
+            let at = from + self.done;
+            let step = (BLOCK_BYTES - at % BLOCK_BYTES).min(length - self.done);
+            let view = client.read(key, at, step, &entry.version)?;
+            let got: u64 = view.pieces().map(|piece| piece.len() as u64).sum();
+            if view.info.length != entry.length || got != step {
+                return Err(Fault::Changed.into());
+            }
+            if self.begin.take().is_some_and(|begin| begin.send(Ok(())).is_err()) {
+                return Ok(());
+            }
+            for piece in view.pieces().flat_map(|piece| piece.chunks(CHUNK as usize)) {
+                if !give(&self.runtime, &self.to, Ok(Bytes::copy_from_slice(piece))) {
+                    return Ok(());
+                }
+                self.done += piece.len() as u64;
+            }
+        }
+        Ok(())
+    }
+
+    /// Before the answer has begun, another one can be given; later, the client knows by its length that it is not whole.
+    fn fail(&mut self, fault: Fault) {
+        match self.begin.take() {
+            Some(begin) => {
+                let _ = begin.send(Err(fault));
+            }
+            None => {
+                let _ = give(&self.runtime, &self.to, Err(std::io::Error::other(fault.to_string())));
+            }
+        }
     }
 }
