@@ -134,7 +134,7 @@ fn small_files(scratch: &std::path::Path, packing: bool) -> (f64, f64, f64, f64)
     config.packing = packing;
     let world = terrace_io::real::world();
     let busy = Arc::new(Busy::default());
-    let real: Arc<dyn Disk> = Arc::new(RealDisk::open(&place.join("flash")).unwrap());
+    let real: Arc<dyn Disk> = Arc::new(RealDisk::open(place.join("flash")).unwrap());
     let disk = Metered(emulate::disk(world.clone(), real, emulate::CLOUD.flash), busy.clone());
     let store = run::open_store(&config).unwrap();
     let daemon = Daemon::start_on(world, &config, store.clone(), Some(&disk)).unwrap();

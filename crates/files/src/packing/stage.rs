@@ -99,12 +99,12 @@ impl Stage {
             }
             fits
         };
-        let after = self.items.range::<str, _>((Bound::Included(&**start), Bound::Unbounded));
-        let ended = !after.map(|(_, (item, _))| take(item)).all(|fits| fits);
+        let mut after = self.items.range::<str, _>((Bound::Included(&**start), Bound::Unbounded));
+        let ended = !after.all(|(_, (item, _))| take(item));
         if !ended {
             // All up to the end fit: the rest of the block is for what is before them.
             let before = self.items.range::<str, _>((Bound::Unbounded, Bound::Excluded(&**start)));
-            let _ = before.rev().map(|(_, (item, _))| take(item)).all(|fits| fits);
+            let _ = before.rev().all(|(_, (item, _))| take(item));
             run.sort_by(|a, b| a.path.cmp(&b.path));
         }
         run

@@ -78,7 +78,7 @@ impl Core {
     /// and refusing a command would free nothing of it: what the command brings is evicted before the next one.
     fn has_no_values(&self) -> bool {
         self.server.tier.as_ref().is_some_and(|tier| tier.queue.is_empty())
-            && self.dbs.all.iter().all(|db| db.len() == 0)
+            && self.dbs.all.iter().all(|db| db.is_empty())
     }
 
     /// Looks at the memory of the process, and evicts if it is over the limit.
