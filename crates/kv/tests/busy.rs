@@ -110,9 +110,14 @@ fn a_script_that_has_written_is_not_ended() {
 #[test]
 fn nothing_of_a_script_that_a_shutdown_broke_off_is_stored() {
     let dir = tempfile::tempdir().unwrap();
-    let open = || {
+    let open = || loop {
         let config = terrace::Config::new(dir.path()).log(8 << 20).memory(16 << 20);
-        EngineStorage::open(terrace::Db::open_with(config).unwrap()).unwrap()
+        match terrace::Db::open_with(config) {
+            Ok(db) => break EngineStorage::open(db).unwrap(),
+            // A removal in the background has the last handle of the instance before.
+            Err(error) if error.kind() == terrace::ErrorKind::Busy => std::thread::yield_now(),
+            Err(error) => panic!("{error}"),
+        }
     };
     {
         let server = Server::start_on(open() as Arc<dyn Storage>);
