@@ -76,7 +76,8 @@ impl Core {
         client.last_command_ms = self.dbs.all[0].now_ms;
         self.look_at_pause();
         let skips = client.reply_mode == ReplyMode::SkipNext;
-        self.server.is_out_of_memory = !self.make_room(Some(client));
+        // A command that waited for its keys goes on: while changes are on their way to storage, room comes.
+        self.server.is_out_of_memory = !self.make_room(Some(client)) && !self.stores_changes();
         let start = client.reply.buffer.len();
         let mut admitted = find(args).and_then(|found| self.admit(client, found, args));
         if matches!(admitted, Ok(Admitted::Paused)) {

@@ -45,7 +45,8 @@ class Object:
         self.release()
 
     def release(self) -> None:
-        """Ends the use of the bytes. Fails with BufferError while an array or a slice of `data` is alive."""
+        """Ends the use of the bytes. Fails with BufferError while an array that was made of `data` is alive. A slice of `data` itself
+        is not noticed: it must not be used afterwards."""
         if self._identity:
             self.data.release()
             self._objects._let_go(self._identity)

@@ -100,8 +100,12 @@ impl Core {
 
     /// Whether memory is over its limit, and storing what waits would make room.
     pub fn waits_for_room(&mut self, client: &mut Client) -> bool {
-        let dirty = self.server.tier.as_ref().is_some_and(|tier| !tier.queue.is_empty());
-        dirty && !self.make_room(Some(client))
+        self.stores_changes() && !self.make_room(Some(client))
+    }
+
+    /// Whether changes are on their way to storage.
+    pub fn stores_changes(&self) -> bool {
+        self.server.tier.as_ref().is_some_and(|tier| !tier.queue.is_empty())
     }
 
     /// A client whose commands go on when changes have been stored.
