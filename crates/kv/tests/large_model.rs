@@ -9,6 +9,10 @@
 //! * A key is in the state that the last command left that was answered, or a later one.
 //! * When what is gone has been removed, storage has no element without a head.
 
+#[path = "client/bare.rs"]
+mod bare;
+
+use bare::{execute, output, replies};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -223,44 +227,6 @@ fn start(sim: &SimWorld, storage: Option<&Arc<Late>>, policy: &str) -> Core {
         core.server.clients.add(client);
     }
     core
-}
-
-/// Executes a command of a client, unless it waits.
-fn execute(core: &mut Core, id: ClientId, command: &[String]) -> bool {
-    let mut client = core.server.clients.take(id).unwrap();
-    let is_free = client.parked.is_none() && !client.is_delayed;
-    if is_free {
-        let args: Vec<&[u8]> = command.iter().map(|word| word.as_bytes()).collect();
-        core.execute(&mut client, &args);
-    }
-    core.server.clients.put_back(client);
-    is_free
-}
-
-fn output(core: &mut Core, id: ClientId) -> String {
-    let client = core.server.clients.get_mut(id).unwrap();
-    client.settle();
-    String::from_utf8(std::mem::take(&mut client.reply.buffer)).unwrap()
-}
-
-/// The whole replies of a text.
-fn replies(text: &str) -> Vec<String> {
-    fn one(lines: &mut VecDeque<&str>) -> Option<String> {
-        let line = lines.pop_front()?;
-        let mut reply = format!("{line}\r\n");
-        match line.split_at(1) {
-            ("*", count) => {
-                for _ in 0..count.parse::<i64>().unwrap() {
-                    reply.push_str(&one(lines)?);
-                }
-            }
-            ("$", len) if len != "-1" => reply.push_str(&format!("{}\r\n", lines.pop_front()?)),
-            _ => {}
-        }
-        Some(reply)
-    }
-    let mut lines: VecDeque<&str> = text.split("\r\n").filter(|line| !line.is_empty()).collect();
-    std::iter::from_fn(|| one(&mut lines)).collect()
 }
 
 /// The strings of a reply of an array.

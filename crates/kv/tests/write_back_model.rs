@@ -7,6 +7,10 @@
 //! * Transactions and scripts are found whole or not at all, and no data is found that no client wrote.
 //! * The count of keys equals the number of keys found. It is exact at each step too.
 
+#[path = "client/bare.rs"]
+mod bare;
+
+use bare::{execute, output, replies};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -271,45 +275,6 @@ fn add_client(core: &mut Core) -> ClientId {
     let client = Client::new(id, 0, 0, String::new(), String::new(), 0, &core.server.acl);
     core.server.clients.add(client);
     id
-}
-
-/// Executes a command of a client, unless it waits.
-fn execute(core: &mut Core, id: ClientId, command: &[String]) -> bool {
-    let mut client = core.server.clients.take(id).unwrap();
-    let is_free = client.parked.is_none() && client.blocked.is_none() && !client.is_delayed;
-    if is_free {
-        let args: Vec<&[u8]> = command.iter().map(|word| word.as_bytes()).collect();
-        core.execute(&mut client, &args);
-    }
-    core.server.clients.put_back(client);
-    is_free
-}
-
-/// What a client may be sent by now.
-fn output(core: &mut Core, id: ClientId) -> String {
-    let client = core.server.clients.get_mut(id).unwrap();
-    client.settle();
-    String::from_utf8(std::mem::take(&mut client.reply.buffer)).unwrap()
-}
-
-/// The whole replies of a text.
-fn replies(text: &str) -> Vec<String> {
-    fn one(lines: &mut VecDeque<&str>) -> Option<String> {
-        let line = lines.pop_front()?;
-        let mut reply = format!("{line}\r\n");
-        match line.split_at(1) {
-            ("*", count) => {
-                for _ in 0..count.parse::<i64>().unwrap() {
-                    reply.push_str(&one(lines)?);
-                }
-            }
-            ("$", len) if len != "-1" => reply.push_str(&format!("{}\r\n", lines.pop_front()?)),
-            _ => {}
-        }
-        Some(reply)
-    }
-    let mut lines: VecDeque<&str> = text.split("\r\n").filter(|line| !line.is_empty()).collect();
-    std::iter::from_fn(|| one(&mut lines)).collect()
 }
 
 /// Asks on a server whose storage answers at once.
