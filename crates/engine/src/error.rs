@@ -100,7 +100,7 @@ impl From<DiskError> for Error {
             DiskError::Full { .. } => Error::Full(error.to_string()),
             DiskError::Absent { .. } | DiskError::Exists { .. } => Error::Corrupt(error.to_string()),
             DiskError::Locked { .. } => Error::Busy(error.to_string()),
-            DiskError::Failed { .. } => Error::Poisoned(error.to_string()),
+            DiskError::Failed { .. } | DiskError::Overdue { .. } => Error::Poisoned(error.to_string()),
         }
     }
 }

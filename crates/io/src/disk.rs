@@ -5,6 +5,7 @@
 //! 512-byte sectors may be on the device after a crash, others hold what they held or garbage.
 //! A failed write or sync is final for the caller: it latches and never retries an fsync.
 
+use crate::AlignedBuf;
 pub use crate::traffic::Class;
 use std::any::Any;
 use std::sync::Arc;
@@ -17,6 +18,9 @@ pub enum DiskError {
     Exists { name: String },
     #[error("{what} {name}: the device is full")]
     Full { name: String, what: &'static str },
+    /// The device did not answer in time, and another copy is to be read ([`crate::hedge`]).
+    #[error("read {name} at {offset}: no answer in time")]
+    Overdue { name: String, offset: u64 },
     #[error("{name} is locked by another instance")]
     Locked { name: String },
     /// `len` is 0 where no bytes are at issue.
@@ -69,6 +73,11 @@ pub trait File: Any + Send + Sync {
     fn shrink(&self, len: u64) -> Result<()>;
     /// Fills `buf` from `offset`. A read past the end is an error.
     fn read(&self, class: Class, offset: u64, buf: &mut [u8]) -> Result<()>;
+    /// As `read`, into all of a buffer that the file has meanwhile: a read that is left behind ([`crate::hedge`]) keeps it.
+    fn read_owned(&self, class: Class, offset: u64, mut buf: AlignedBuf) -> Result<AlignedBuf> {
+        self.read(class, offset, &mut buf)?;
+        Ok(buf)
+    }
     fn write(&self, class: Class, offset: u64, buf: &[u8]) -> Result<()>;
     /// Submits all, waits for all; one result a request, in order.
     fn batch(&self, class: Class, ops: &mut [Op<'_>]) -> Vec<Result<()>>;

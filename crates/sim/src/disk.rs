@@ -463,6 +463,9 @@ impl SimFile {
         {
             return Err(failed("input/output error"));
         }
+        if faults.leaves_behind() {
+            return Err(DiskError::Overdue { name: self.name.clone(), offset });
+        }
         let content = self.node.lock();
         if offset + len > content.len {
             return Err(failed("past the end of the file"));

@@ -4,6 +4,7 @@ use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use terrace_io::disk::Class;
+use terrace_io::hedge::{self, LateRead};
 
 /// The unit that a disk writes whole or not at all, in bytes.
 pub(crate) const SECTOR: usize = 512;
@@ -13,6 +14,9 @@ pub struct Faults {
     /// Every write and sync fails.
     pub write_errors: AtomicBool,
     pub read_errors: AtomicBool,
+    /// Reads that may be left behind are not answered.
+    hangs: AtomicBool,
+    late: Mutex<Vec<LateRead>>,
     /// The disk is full: files do not grow.
     pub full: AtomicBool,
     /// Bytes that all files together may hold; 0 is no limit.
@@ -41,6 +45,22 @@ impl Faults {
         } else {
             classes.remove(&class);
         }
+    }
+    /// From now on a read that its reader may leave behind is not answered; other reads are. Or no longer: those that were left behind are answered.
+    pub fn hang(&self, hangs: bool) {
+        self.hangs.store(hangs, Ordering::SeqCst);
+        if !hangs {
+            let late = std::mem::take(&mut *self.late.lock());
+            late.into_iter().for_each(|late| late.answered(1, true));
+        }
+    }
+    /// Whether a read that begins now is left behind.
+    pub(crate) fn leaves_behind(&self) -> bool {
+        let leaves = self.hangs.load(Ordering::SeqCst) && hedge::bound().is_some();
+        if leaves {
+            self.late.lock().push(hedge::leave());
+        }
+        leaves
     }
     /// The 512-byte sector at the offset in bytes cannot be read until it is written again.
     pub fn spoil(&self, file: &str, offset: u64) {

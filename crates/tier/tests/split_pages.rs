@@ -105,7 +105,8 @@ fn one_run(seed: u64) -> Seen {
                 rig.sim.clock.advance(COOL);
                 rig.work();
             }
-            92..94 => rig.volume.faults().read_errors.store(random.one_in(2), Ordering::SeqCst),
+            92 => rig.flash.faults().hang(random.one_in(2)),
+            93 => rig.volume.faults().read_errors.store(random.one_in(2), Ordering::SeqCst),
             94..99 => _ = watcher.step(),
             _ => rig.volume.faults().read_errors.store(false, Ordering::SeqCst),
         }
@@ -173,6 +174,52 @@ fn a_volume_that_fails_is_avoided_and_used_again_when_it_answers_probes() {
     let before = seen(&rig).volume;
     pages.iter().for_each(|id| rig.read(*id).unwrap());
     assert!(seen(&rig).volume > before && seen(&rig).failed == failed);
+}
+
+#[test]
+fn a_read_of_flash_that_hangs_is_left_behind_and_the_volume_serves() {
+    let (mut rig, mut watcher) = divided(4, SplitRule::EqualLatency);
+    let pages: Vec<PageId> = (0..20).map(|n| page_of(0, n)).collect();
+    for id in &pages {
+        assert!(rig.flush(*id));
+        to_flash(&mut rig, *id);
+    }
+    let flash = |rig: &Rig| rig.run.path.split().unwrap().router().status().devices[0].clone();
+    rig.flash.faults().hang(true);
+    pages.iter().for_each(|id| rig.read(*id).unwrap());
+    let hung = flash(&rig);
+    assert!(hung.is_suspect, "{hung:?}");
+    assert_eq!(
+        (hung.overdue, hung.in_flight, hung.reads),
+        (1, 1, 0),
+        "one read is behind, and later ones avoid flash"
+    );
+    assert_eq!(
+        rig.run.bpe.counters.errors.load(Ordering::Relaxed),
+        0,
+        "a read that was left behind is no error of the device"
+    );
+    assert!(pages.iter().all(|id| rig.run.bpe.seems_to_have(*id)), "and flash keeps its pages");
+    // Probes, which the watcher makes, hang as well and do not hold it up.
+    for _ in 0..10 {
+        rig.sim.clock.advance(500 * MILLI);
+        rig.read(pages[0]).unwrap();
+        while watcher.step() == Step::Worked {}
+    }
+    assert!(flash(&rig).is_suspect);
+    rig.flash.faults().hang(false);
+    assert_eq!(flash(&rig).in_flight, 0, "the device has answered what was left behind");
+    let mut rounds = 0;
+    while flash(&rig).is_suspect {
+        rounds += 1;
+        assert!(rounds < 1000, "probes do not bring it back");
+        rig.sim.clock.advance(100 * MILLI);
+        rig.read(pages[rounds % pages.len()]).unwrap();
+        while watcher.step() == Step::Worked {}
+    }
+    let before = flash(&rig).reads;
+    pages.iter().for_each(|id| rig.read(*id).unwrap());
+    assert!(flash(&rig).reads > before);
 }
 
 #[test]

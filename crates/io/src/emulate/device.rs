@@ -2,6 +2,7 @@
 
 use super::spread::Draw;
 use super::{Device, Share, wait_until};
+use crate::AlignedBuf;
 use crate::World;
 use crate::clock::Nanos;
 use crate::disk::{Class, Disk, DiskLock, File, FileWrite, Op, Result};
@@ -237,6 +238,14 @@ impl File for EmulatedFile {
     fn read(&self, class: Class, offset: u64, buf: &mut [u8]) -> Result<()> {
         let (mean, bytes) = (self.speed.device.read, buf.len() as u64);
         self.speed.one(class, mean, bytes, || self.inner.read(class, offset, buf))
+    }
+    fn read_owned(&self, class: Class, offset: u64, buf: AlignedBuf) -> Result<AlignedBuf> {
+        let (mean, bytes) = (self.speed.device.read, buf.len() as u64);
+        let mut read = None;
+        self.speed.one(class, mean, bytes, || {
+            self.inner.read_owned(class, offset, buf).map(|buf| read = Some(buf))
+        })?;
+        Ok(read.expect("a read that succeeds has its buffer"))
     }
     fn write(&self, class: Class, offset: u64, buf: &[u8]) -> Result<()> {
         let (mean, bytes) = (self.speed.device.write, buf.len() as u64);

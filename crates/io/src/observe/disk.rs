@@ -1,6 +1,7 @@
 //! A disk whose transfers are shown.
 
 use super::{Operation, observer, transfer};
+use crate::AlignedBuf;
 use crate::disk::{Class, Disk, DiskLock, File, FileWrite, Op, Result};
 use crate::stats::DiskStats;
 use std::any::Any;
@@ -128,6 +129,12 @@ impl File for ShownFile {
         let bytes = buf.len() as u64;
         let work = || self.0.read(class, offset, buf);
         transfer(class.target(), Operation::Read, bytes, work, if_ok(bytes))
+    }
+    fn read_owned(&self, class: Class, offset: u64, buf: AlignedBuf) -> Result<AlignedBuf> {
+        let bytes = buf.len() as u64;
+        let work = || self.0.read_owned(class, offset, buf);
+        let moved = |result: &Result<AlignedBuf>| if result.is_ok() { bytes } else { 0 };
+        transfer(class.target(), Operation::Read, bytes, work, moved)
     }
     fn write(&self, class: Class, offset: u64, buf: &[u8]) -> Result<()> {
         let bytes = buf.len() as u64;

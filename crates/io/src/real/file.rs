@@ -1,11 +1,16 @@
 //! An open file of a real disk: requests done one at a time, and what a batch needs of it.
 
 use super::batch::{Carrier, Piece};
+use super::ring::single::{self, Single};
 use crate::AlignedBuf;
 use crate::SECTOR;
+use crate::clock::Nanos;
 use crate::disk::{Class, DiskError, File, Op, Result};
+use crate::hedge;
 use crate::share::{Share, in_pieces, places};
 use crate::stats::DiskTally;
+use crate::traffic::Urgency;
+use std::cell::Cell;
 use std::fs;
 use std::io::{Error as IoError, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -16,6 +21,14 @@ use std::time::Instant;
 
 /// Zero-filling is written in pieces of this size.
 const FILL: usize = 1 << 20;
+/// Reads up to this length, in bytes, are copied if they may be left behind; longer ones are made in the caller's own buffer
+/// (`read_owned`), or are not left behind.
+const COPIED: usize = 64 << 10;
+
+thread_local! {
+    /// Where this thread's next read that may be left behind goes.
+    static BOUNCE: Cell<Option<AlignedBuf>> = const { Cell::new(None) };
+}
 
 pub(super) fn failed(what: &'static str, name: &str, offset: u64, len: u64, error: &IoError) -> DiskError {
     if error.raw_os_error() == Some(libc::ENOSPC) || error.raw_os_error() == Some(libc::EDQUOT) {
@@ -106,6 +119,45 @@ impl RealFile {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let len = buf.len();
+        if len <= COPIED
+            && let Some(bound) = self.bound()
+        {
+            let bounce = BOUNCE.take().filter(|bounce| bounce.len() >= len);
+            let bounce = bounce.unwrap_or_else(|| AlignedBuf::zeroed(len));
+            let bounce = self.read_within(bound, offset, bounce, len)?;
+            buf.copy_from_slice(&bounce[..len]);
+            BOUNCE.set(Some(bounce));
+            return Ok(());
+        }
+        self.read_here(offset, buf)
+    }
+
+    /// The bound of a read that may be left behind.
+    fn bound(&self) -> Option<Nanos> {
+        hedge::bound().filter(|_| matches!(self.carrier, Carrier::Rings(_)))
+    }
+
+    /// Fills the first `len` bytes of `buf` within `bound` nanoseconds, or leaves the read behind.
+    fn read_within(&self, bound: Nanos, offset: u64, buf: AlignedBuf, len: usize) -> Result<AlignedBuf> {
+        let (mut buf, begun) = match single::ALL.read(self.file.as_fd(), offset, buf, len, bound) {
+            Single::Read(buf, Ok(moved)) => (buf, moved.min(len)),
+            Single::Read(buf, Err(error)) if error.kind() == ErrorKind::Interrupted => (buf, 0),
+            Single::Read(buf, Err(error)) if error.kind() == ErrorKind::WouldBlock => (buf, 0),
+            Single::Read(_, Err(error)) => {
+                return Err(failed("read", &self.name, offset, len as u64, &error));
+            }
+            Single::Overdue => return Err(DiskError::Overdue { name: self.name.clone(), offset }),
+            Single::Not(buf) => (buf, 0),
+        };
+        if begun < len {
+            // From its start: what is left need not be aligned.
+            self.read_here(offset, &mut buf[..len])?;
+        }
+        Ok(buf)
+    }
+
+    fn read_here(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         let len = buf.len();
         let read = if is_aligned(buf) {
             self.file.read_exact_at(buf, offset)
@@ -231,6 +283,16 @@ impl File for RealFile {
     }
     fn read(&self, class: Class, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.noted(class, Op::Read { offset, buf })
+    }
+    fn read_owned(&self, class: Class, offset: u64, mut buf: AlignedBuf) -> Result<AlignedBuf> {
+        let Some(bound) = self.bound().filter(|_| class.urgency() != Urgency::Background) else {
+            return self.read(class, offset, &mut buf).map(|()| buf);
+        };
+        let (started, len) = (Instant::now(), buf.len());
+        self.check(&Op::Read { offset, buf: &mut buf })?;
+        let result = self.read_within(bound, offset, buf, len);
+        self.tally.classes[class.index()].note(started, len as u64, result.is_ok());
+        result
     }
     fn write(&self, class: Class, offset: u64, buf: &[u8]) -> Result<()> {
         self.noted(class, Op::Write { offset, buf })

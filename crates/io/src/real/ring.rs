@@ -8,6 +8,8 @@
 //!
 //! Locks: `Rings::idle`, for a push or a pop.
 
+pub(super) mod single;
+
 use io_uring::types::{Fd, FsyncFlags};
 use io_uring::{IoUring, Probe, opcode, squeue};
 use parking_lot::Mutex;

@@ -332,6 +332,11 @@ impl Router {
         self.shared[device].hedge_after.load(Relaxed)
     }
 
+    /// The device fails, or lets requests exceed their bound, and gets probes only.
+    pub fn is_suspect(&self, device: usize) -> bool {
+        self.suspect.load(Relaxed) & 1 << device != 0
+    }
+
     pub fn in_flight(&self, device: usize) -> u32 {
         self.shared[device].in_flight.load(Relaxed).clamp(0, i64::from(u32::MAX)) as u32
     }

@@ -153,7 +153,7 @@ impl ReadPath {
         let Some(first) = homes.first().copied().flatten() else {
             return ids.iter().zip(images).map(|(id, image)| self.fetch(*id, image)).collect();
         };
-        let flash = self.flash.as_deref().filter(|flash| flash.seems_to_have(ids[0]));
+        let flash = self.flash.as_deref().filter(|flash| flash.seems_to_have(ids[0]) && !self.avoids_flash());
         let together: Vec<(usize, Home)> = homes
             .iter()
             .enumerate()

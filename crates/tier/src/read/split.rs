@@ -6,8 +6,9 @@
 //! stays the authority (invariant 2): a copy that fails or does not carry it is counted, and the other copy is read. So a route changes where
 //! a page is read, never which image. A page with one copy is not routed, nor is a run of pages that a scan reads.
 //!
-//! A reader cannot abandon a read of a local device. So a worker ([`SplitWatcher`]) finds reads that exceed their bound, so that later
-//! reads avoid the device, and probes suspect devices, which no reader waits for.
+//! A reader leaves a read behind that exceeds its bound (`terrace_io::hedge`), and reads the other copy. Where the system cannot do that, the
+//! reader waits; a worker ([`SplitWatcher`]) finds such reads, so that later ones avoid the device. It also probes suspect devices, which no reader
+//! waits for.
 //!
 //! Not here: which pages flash takes (`flash/admission`).
 
@@ -22,7 +23,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use terrace_io::AlignedBuf;
 use terrace_io::clock::{Clock, Nanos};
+use terrace_io::disk::DiskError;
+use terrace_io::hedge::{self, LeftRead};
 use terrace_io::sched::{Event, Step, Worker};
+use terrace_io::split::health::LOST;
 use terrace_io::split::router::LANES;
 use terrace_io::split::{Device, Outcome, Policy, Request, Router, Settings};
 
@@ -137,6 +141,16 @@ impl PageSplit {
         }
     }
 
+    /// A read was left behind. It counts as in flight until the device answers.
+    fn left(self: &Arc<Self>, left: LeftRead, lane: usize, device: usize, now: Nanos) {
+        self.router.overdue(device, now);
+        let split = self.clone();
+        left.on_answer(move |latency, came| {
+            let outcome = if came { Outcome::Done } else { Outcome::Failed };
+            split.router.finished(lane, device, 0, latency, outcome, split.clock.now());
+        });
+    }
+
     fn ask_probe(&self, device: usize, id: PageId) {
         let mut probe = self.probe.lock();
         if probe.is_some() {
@@ -178,13 +192,22 @@ impl ReadPath {
         self.split.get()
     }
 
+    /// Flash does not answer in time now, or fails.
+    pub(super) fn avoids_flash(&self) -> bool {
+        self.split.get().is_some_and(|split| split.router.is_suspect(FLASH))
+    }
+
     /// The watcher, which a start spawns.
     pub fn split_watcher(self: &Arc<Self>) -> Option<SplitWatcher> {
         self.split.get().map(|split| SplitWatcher { path: self.clone(), split: split.clone(), seen: false })
     }
 
     /// The slot with a copy of the page, if flash seems to have one, too.
-    pub(super) fn second_copy(&self, id: PageId, home: &Home) -> Option<(&PageSplit, &dyn FlashCache, Slot)> {
+    pub(super) fn second_copy(
+        &self,
+        id: PageId,
+        home: &Home,
+    ) -> Option<(&Arc<PageSplit>, &dyn FlashCache, Slot)> {
         let split = self.split.get()?;
         let flash = self.flash.as_deref().filter(|flash| flash.seems_to_have(id))?;
         let slot = home.slot.or_else(|| self.map.clean_copy(id, home.tag))?;
@@ -194,7 +217,7 @@ impl ReadPath {
     /// R2 and R3 for a page that both have. None: neither copy could be served; the usual path reads again and reports why.
     pub(super) fn split_image(
         &self,
-        (split, flash, slot): (&PageSplit, &dyn FlashCache, Slot),
+        (split, flash, slot): (&Arc<PageSplit>, &dyn FlashCache, Slot),
         id: PageId,
         home: &Home,
         image: &mut [u8],
@@ -208,14 +231,21 @@ impl ReadPath {
             let (device, started) = (route.device, split.clock.now());
             tried |= 1 << device;
             let is_watched = split.begin(lane, device, started);
-            let outcome = match device {
+            // The last copy is waited for.
+            let bound = (tried != BOTH.on).then_some(route.hedge_after);
+            let (outcome, left) = hedge::bounded(bound, || match device {
                 FLASH => self.from_flash_copy(flash, id, home, image),
                 _ => self.from_slot_copy(id, home, slot, image),
-            };
+            });
             split.end(lane, is_watched);
             let now = split.clock.now();
-            let bytes = if outcome == Outcome::Done { PAGE_SIZE as u32 } else { 0 };
-            split.router.finished(lane, device, bytes, now - started, outcome, now);
+            match left {
+                Some(left) if outcome != Outcome::Done => split.left(left, lane, device, now),
+                _ => {
+                    let bytes = if outcome == Outcome::Done { PAGE_SIZE as u32 } else { 0 };
+                    split.router.finished(lane, device, bytes, now - started, outcome, now);
+                }
+            }
             if outcome == Outcome::Done {
                 return Some(if device == FLASH { Tier::Flash } else { Tier::Volume });
             }
@@ -245,6 +275,7 @@ impl ReadPath {
                 }
                 Outcome::Done
             }
+            Err(ReadError::Disk { error: DiskError::Overdue { .. }, .. }) => Outcome::Stale,
             Err(ReadError::Disk { .. }) => Outcome::Failed,
             // A slot that the page left was usually allocated again meanwhile; the page's own slot may have been freed during the read.
             Err(error) => {
@@ -262,10 +293,11 @@ impl ReadPath {
     fn probe(&self, device: usize, id: PageId, image: &mut [u8]) -> bool {
         let Located::At(home) = self.map.locate(id) else { return false };
         let Some((_, flash, slot)) = self.second_copy(id, &home) else { return false };
-        match device {
+        let (answered, left) = hedge::bounded(Some(LOST), || match device {
             FLASH => flash.find(id, home.tag, image),
             _ => !matches!(self.from_volume(id, slot, Some(home.tag), image), Err(ReadError::Disk { .. })),
-        }
+        });
+        answered && left.is_none()
     }
 }
 

@@ -26,6 +26,35 @@ fn written_bytes_are_read_back_aligned_or_not() {
 }
 
 #[test]
+fn a_read_with_a_bound_has_the_bytes_and_the_errors_of_one_without() {
+    let (path, disk) = scratch("bound");
+    let file = disk.create("a").unwrap();
+    let bytes: Vec<u8> = (0..32 * SECTOR).map(|at| (at / 7) as u8).collect();
+    file.write(Class::PageFlush, 0, &bytes).unwrap();
+    let (_, left) = crate::hedge::bounded(Some(u64::MAX / 2), || {
+        // The long one is longer than what is copied.
+        for (offset, len) in [(0, SECTOR), (SECTOR, 2 * SECTOR), (SECTOR, 31 * SECTOR), (0, SECTOR)] {
+            let mut back = vec![0; len];
+            file.read(Class::PageRead, offset as u64, &mut back).unwrap();
+            assert_eq!(back, bytes[offset..offset + len]);
+            let owned = file.read_owned(Class::PageRead, offset as u64, AlignedBuf::zeroed(len)).unwrap();
+            assert_eq!(owned[..], bytes[offset..offset + len]);
+        }
+        let past = 31 * SECTOR as u64;
+        let (owned, mut buf) = (AlignedBuf::zeroed(2 * SECTOR), [0; 2 * SECTOR]);
+        for error in [
+            file.read_owned(Class::PageRead, past, owned).err().unwrap(),
+            file.read(Class::PageRead, past, &mut buf).unwrap_err(),
+        ] {
+            assert!(error.to_string().contains("4096 bytes are missing"), "{error}");
+        }
+        assert!(file.read(Class::PageRead, 1, &mut buf).is_err(), "not aligned");
+    });
+    assert!(left.is_none());
+    fs::remove_dir_all(path).unwrap();
+}
+
+#[test]
 fn a_batch_does_all_its_requests() {
     let (path, disk) = scratch("batch");
     let file = disk.create("a").unwrap();

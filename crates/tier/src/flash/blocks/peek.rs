@@ -11,6 +11,7 @@ use crate::flash::key::mark;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 use terrace_io::AlignedBuf;
+use terrace_io::disk::DiskError;
 
 /// Bytes of a value from `at` on. Unproved.
 pub struct Part {
@@ -89,6 +90,7 @@ impl<K: StoredKey> BlockCache<K> {
                     count(&self.counters.hits);
                     return Some(part);
                 }
+                Err(DiskError::Overdue { .. }) => {} // the reader has another copy
                 Err(error) => {
                     Slots::remove_if(&mut self.state.lock().core.index, window.slot, mark);
                     self.failed(&error);

@@ -105,6 +105,7 @@ impl Bpe {
         let Some(files) = &self.files else { return false };
         match files.chunks.read(slot, image) {
             Ok(()) => self.serves(page, slot, image),
+            Err(DiskError::Overdue { .. }) => false, // the reader has another copy
             Err(error) => {
                 self.lost(page, slot, Some(&error));
                 false
