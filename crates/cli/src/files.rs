@@ -49,6 +49,9 @@ pub struct Files {
     /// Whether small files are packed on flash: off is for comparison
     #[arg(long, default_value = "on", value_parser = ["on", "off"])]
     packing: String,
+    /// The part, 0 to 1, of blocks on flash that the store may serve when flash is busy. Each is a request to the store
+    #[arg(long, default_value_t = 0.0, value_parser = config::weight)]
+    store_weight: f64,
     /// Clients at a time
     #[arg(long, default_value_t = config::CLIENTS_MAX)]
     clients: usize,
@@ -135,6 +138,7 @@ fn serve(options: Files) -> Result<(), String> {
     config.requests_per_second = options.requests_per_second;
     config.clients = options.clients;
     config.objects = options.objects;
+    config.store_weight = options.store_weight;
     config.packing = options.packing == "on";
     config.has_front = options.s3_listen.is_some();
     let store = run::open_store(&config)?;

@@ -42,6 +42,8 @@ pub struct Config {
     pub objects: Option<u64>,
     /// Small files are packed on flash; off for comparison.
     pub packing: bool,
+    /// What part of the hits of flash that fill it the store may take: 0 to 1.
+    pub store_weight: f64,
     /// How long files that were not committed wait for their client after the daemon was started again, in nanoseconds.
     pub orphan_time: u64,
     /// Another front serves the store beside the socket (`read::Front`), which has memory of its own.
@@ -62,6 +64,7 @@ impl Config {
             clients: CLIENTS_MAX,
             objects: None,
             packing: true,
+            store_weight: 0.0,
             orphan_time: ORPHAN_TIME,
             has_front: false,
         }
@@ -131,6 +134,14 @@ pub fn default_socket() -> PathBuf {
     match runtime {
         Some(directory) => directory.join("terrace-files.sock"),
         None => PathBuf::from(format!("/tmp/terrace-files-{}.sock", crate::unix::user())),
+    }
+}
+
+/// A number from 0 to 1.
+pub fn weight(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(weight) if (0.0..=1.0).contains(&weight) => Ok(weight),
+        _ => Err(format!("`{text}` is not a number from 0 to 1")),
     }
 }
 

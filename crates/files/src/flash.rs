@@ -116,8 +116,18 @@ impl Flash {
 
     /// Whether a HEAD may save the GET of the file's first block.
     pub fn seems_to_have(&self, path: &str) -> bool {
-        self.packs.as_ref().is_some_and(|packs| packs.seems_to_have(path))
-            || self.cache.seems_to_have(self.key(path, 0))
+        self.seems_to_have_block(path, 0)
+    }
+
+    /// Whether flash probably has the block; does no I/O.
+    pub fn seems_to_have_block(&self, path: &str, block: u32) -> bool {
+        block == 0 && self.packs.as_ref().is_some_and(|packs| packs.seems_to_have(path))
+            || self.cache.seems_to_have(self.key(path, block))
+    }
+
+    /// Requests to the device that failed.
+    pub fn errors(&self) -> u64 {
+        self.cache.counters.errors.load(Ordering::Relaxed)
     }
 
     /// A small file that is packed. `reserve` is asked for room before flash is read.

@@ -14,6 +14,7 @@ pub mod bodies;
 mod fetch;
 mod pack;
 mod save;
+pub mod split;
 
 use crate::catalogue::{Catalogue, Done, Read, Task};
 use crate::flash::Flash;
@@ -26,6 +27,7 @@ use crate::pins::Pins;
 use crate::stores::Store;
 use bodies::Bodies;
 use parking_lot::Mutex;
+use split::BlockSplit;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -80,6 +82,8 @@ pub struct Files {
     pub world: World,
     pub store: Arc<Store>,
     pub flash: Option<Flash>,
+    /// Where blocks that are on flash as well are read.
+    pub split: BlockSplit,
     pub arena: Arc<Arena>,
     /// Behind the arena; the catalogue publishes in it.
     pub index: Index,
@@ -115,6 +119,7 @@ impl Files {
         groups: Groups,
         objects: (Objects, ObjectBytes),
         pins: Pins,
+        split: BlockSplit,
     ) -> Files {
         let (objects, object_bytes) = objects;
         Files {
@@ -122,6 +127,7 @@ impl Files {
             world,
             store,
             flash,
+            split,
             arena,
             index,
             groups,

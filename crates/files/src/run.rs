@@ -9,6 +9,7 @@ use crate::objects::spill::ObjectBytes;
 use crate::objects::{self, Objects};
 use crate::pins::{self, Pins};
 use crate::read::Files;
+use crate::read::split::BlockSplit;
 use crate::session::EventLoop;
 use crate::stores::{self, Store};
 pub use crate::unix::stop_on_signals;
@@ -122,8 +123,20 @@ impl Daemon {
         // Both who have the index are parts of `Files`, as the arena is, and end with it.
         let index = arena.index(seed, epoch);
         catalogue.publish_in(index.clone());
-        let files =
-            Files::new(world, store, flash, arena, catalogue, shares.bodies, index, groups, objects, pins);
+        let split = BlockSplit::new(config.store_weight);
+        let files = Files::new(
+            world,
+            store,
+            flash,
+            arena,
+            catalogue,
+            shares.bodies,
+            index,
+            groups,
+            objects,
+            pins,
+            split,
+        );
         let files = Arc::new(files);
         let event_loop = EventLoop::new(files.clone(), &config.socket, config.clients)
             .map_err(|error| format!("{}: {error}", config.socket.display()))?;

@@ -23,6 +23,7 @@ use terrace_files::packing::Shares;
 use terrace_files::pins::{self, Pins};
 use terrace_files::planted::{self, Switch};
 use terrace_files::read::Files;
+use terrace_files::read::split::BlockSplit;
 use terrace_files::stores::Store;
 use terrace_io::clock::{Clock, Nanos};
 use terrace_io::random::Random;
@@ -50,6 +51,10 @@ struct Node {
     disk: Arc<SimDisk>,
     store: Arc<SimStore>,
     freshness: Freshness,
+    /// Flash hangs at times.
+    hangs: bool,
+    /// What part of the hits that fill flash the store gets.
+    store_weight: f64,
     purpose: Purpose,
     files: Option<Arc<Files>>,
     workers: Vec<Box<dyn WorkerHandle>>,
@@ -67,6 +72,8 @@ struct Seen {
     brought: u64,
     compacted: u64,
     restored: u64,
+    /// Reads of flash that were left behind.
+    left: u64,
     /// Found on flash after a crash.
     warm: u64,
     crashes: u64,
@@ -91,6 +98,8 @@ impl Node {
             disk: sim.disk("flash"),
             store: sim.store("store"),
             freshness,
+            hangs: seed % 4 == 2,
+            store_weight: if seed.is_multiple_of(4) { 1.0 } else { 0.0 },
             purpose: Purpose::register("file_sim", terrace_io::traffic::Urgency::Foreground).unwrap(),
             files: None,
             workers: Vec::new(),
@@ -146,6 +155,7 @@ impl Node {
             Groups::none(),
             objects,
             Pins::open(None, pins::Limits { bytes: 4096, files: 1 }).unwrap(),
+            BlockSplit::new(self.store_weight),
         );
         let files = Arc::new(files);
         let answered = self.answered.clone();
@@ -167,6 +177,7 @@ impl Node {
         self.workers.clear();
         self.files = None;
         self.sim.power_on();
+        self.disk.faults().hang(false);
         if loses_power {
             self.disk.crash();
         }
@@ -182,6 +193,7 @@ impl Node {
             let packed = get(&packs.counters.read_hits) + get(&packs.counters.recent_hits);
             self.seen.packed += packed;
             self.seen.warm += if self.seen.crashes > 0 { packed } else { 0 };
+            self.seen.left += files.split.status().devices[0].overdue;
             self.seen.compacted += get(&packs.counters.compacted);
             self.seen.restored += get(&packs.counters.restored);
         }
@@ -322,7 +334,12 @@ fn work(node: &mut Node, rounds: u64) {
             15 => node.evict(&path(first)),
             16 => node.evict(&format!("d{directory}/1")),
             17 => node.pass(random.below(300_000_000)),
-            18 => node.pass(random.below(5_000_000_000)),
+            18 => {
+                if node.hangs {
+                    node.disk.faults().hang(random.one_in(2));
+                }
+                node.pass(random.below(5_000_000_000));
+            }
             _ => {
                 let at = random.below(FLASH);
                 _ = node.disk.flip("blocks", at, 3);
@@ -345,6 +362,8 @@ fn run(seed: u64, crash_at: Option<u64>, seen: &mut Seen) -> u64 {
     let steps = node.sim.steps() - before;
     node.crash(seed.is_multiple_of(3));
     node.pass(100_000_000);
+    // What is on flash is not in memory now.
+    node.disk.faults().hang(node.hangs);
     work(&mut node, 30);
     node.note();
     node.sim.sched.drop_workers();
@@ -352,6 +371,7 @@ fn run(seed: u64, crash_at: Option<u64>, seen: &mut Seen) -> u64 {
     seen.reads += of.reads;
     seen.packed += of.packed;
     seen.brought += of.brought;
+    seen.left += of.left;
     seen.compacted += of.compacted;
     seen.restored += of.restored;
     seen.warm += of.warm;
@@ -370,7 +390,7 @@ fn all_seeds() -> Seen {
             let steps = run(seed, None, &mut seen);
             // Over all seeds, steps of every kind.
             for share in 0..4 {
-                run(seed, Some(1 + (steps * share + seed * 31) % steps.max(1)), &mut seen);
+                run(seed, Some(1 + (steps * share / 4 + seed * 31) % steps.max(1)), &mut seen);
             }
         }));
         if let Err(error) = result {
@@ -387,6 +407,53 @@ fn what_is_served_is_current_and_whole_whatever_the_daemon_packs_and_wherever_it
     println!("{seen:?}");
     assert!(seen.crashes >= 5 * seeds());
     assert!(seen.packed > 0 && seen.brought > 0 && seen.restored > 0 && seen.warm > 0, "{seen:?}");
+    assert!(seen.left > 0, "{seen:?}");
+}
+
+#[test]
+fn files_on_flash_that_hangs_come_from_the_store_until_it_answers_again() {
+    let mut node = Node::new(2);
+    let all: Vec<String> = node.model.keys().cloned().collect();
+    let of_directory = |directory: usize| all[directory * FILES as usize..][..FILES as usize].to_vec();
+    for _ in 0..3 {
+        (0..DIRECTORIES as usize).for_each(|directory| node.read(&of_directory(directory), Wants::Bytes));
+        node.pass(2_000_000_000);
+    }
+    let flash = |node: &Node| node.files().split.status().devices[0].clone();
+    assert!(flash(&node).reads > 0);
+    // So that nothing of it is in memory.
+    node.crash(false);
+    node.pass(1_000_000_000);
+    let before = flash(&node);
+    assert!(before.overdue == 0 && !before.is_suspect, "{before:?}");
+
+    node.disk.faults().hang(true);
+    for _ in 0..4 {
+        (0..DIRECTORIES as usize).for_each(|directory| node.read(&of_directory(directory), Wants::Bytes));
+        node.pass(1_000_000_000);
+    }
+    let hung = flash(&node);
+    assert!(hung.overdue > 0 && hung.is_suspect && hung.in_flight > 0, "{hung:?}");
+    assert!(hung.overdue <= 4, "each worker can meet it once: {hung:?}");
+    assert_eq!(
+        node.files().flash.as_ref().unwrap().errors(),
+        0,
+        "a read that was left behind is no error of the device"
+    );
+
+    node.disk.faults().hang(false);
+    assert_eq!(flash(&node).in_flight, 0, "what was left behind has been answered");
+    let mut rounds = 0;
+    while flash(&node).is_suspect {
+        rounds += 1;
+        assert!(rounds < 50, "probes do not bring it back: {:?}", flash(&node));
+        node.read(&of_directory(rounds % DIRECTORIES as usize), Wants::Bytes);
+        node.pass(100_000_000);
+    }
+    let back = flash(&node).reads;
+    (0..DIRECTORIES as usize).for_each(|directory| node.read(&of_directory(directory), Wants::Bytes));
+    assert!(flash(&node).reads > back);
+    node.sim.sched.drop_workers();
 }
 
 /// One of the seeds finds the bug.

@@ -6,6 +6,8 @@
 //! A failed write or sync is final for the caller: it latches and never retries an fsync.
 
 use crate::AlignedBuf;
+pub mod hedge;
+
 pub use crate::traffic::Class;
 use std::any::Any;
 use std::sync::Arc;
@@ -18,7 +20,7 @@ pub enum DiskError {
     Exists { name: String },
     #[error("{what} {name}: the device is full")]
     Full { name: String, what: &'static str },
-    /// The device did not answer in time, and another copy is to be read ([`crate::hedge`]).
+    /// The device did not answer in time, and another copy is to be read ([`hedge`]).
     #[error("read {name} at {offset}: no answer in time")]
     Overdue { name: String, offset: u64 },
     #[error("{name} is locked by another instance")]
@@ -73,7 +75,7 @@ pub trait File: Any + Send + Sync {
     fn shrink(&self, len: u64) -> Result<()>;
     /// Fills `buf` from `offset`. A read past the end is an error.
     fn read(&self, class: Class, offset: u64, buf: &mut [u8]) -> Result<()>;
-    /// As `read`, into all of a buffer that the file has meanwhile: a read that is left behind ([`crate::hedge`]) keeps it.
+    /// As `read`, into all of a buffer that the file has meanwhile: a read that is left behind ([`hedge`]) keeps it.
     fn read_owned(&self, class: Class, offset: u64, mut buf: AlignedBuf) -> Result<AlignedBuf> {
         self.read(class, offset, &mut buf)?;
         Ok(buf)

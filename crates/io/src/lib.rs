@@ -1,7 +1,7 @@
 //! How bytes move: the seams through which everything else touches the world.
 //!
 //! Five seams: [`disk`] (files on one device), [`store`] (objects), [`clock`], [`random`] and
-//! [`sched`] (waiting, waking and background workers); [`cancel`] ends waits, [`hedge`] lets reads be left behind, [`observe`] shows them, and [`lock`] those for a lock. The rest of the workspace takes them as
+//! [`sched`] (waiting, waking and background workers); [`cancel`] ends waits, [`observe`] shows them, and [`lock`] those for a lock. The rest of the workspace takes them as
 //! trait objects, so the same engine runs on real devices, on emulated tiers and inside a
 //! deterministic simulation.
 //!
@@ -11,7 +11,6 @@ pub mod cancel;
 pub mod clock;
 pub mod disk;
 pub mod emulate;
-pub mod hedge;
 pub mod lock;
 pub mod machine;
 pub mod memory;

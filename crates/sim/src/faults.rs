@@ -4,7 +4,7 @@ use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use terrace_io::disk::Class;
-use terrace_io::hedge::{self, LateRead};
+use terrace_io::disk::hedge::{self, LateRead};
 
 /// The unit that a disk writes whole or not at all, in bytes.
 pub(crate) const SECTOR: usize = 512;

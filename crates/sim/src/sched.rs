@@ -121,7 +121,7 @@ impl SimSched {
         let name = worker.name();
         let step = {
             let _shield = terrace_io::cancel::shield();
-            worker.step()
+            terrace_io::disk::hedge::shield(|| worker.step())
         };
         let mut slots = self.slots.lock();
         if let Some(slot) = slots.iter_mut().find(|s| s.id == id) {

@@ -294,8 +294,9 @@ fn acknowledged_changes_survive_power_loss_with_eight_partitions() {
 #[test]
 fn acknowledged_changes_survive_power_loss_under_memory_pressure() {
     let load = Load { keys: 60_000, ops: 6000, steps: 4000, flush_every: 500, sync_every: 100, ..small(2) };
-    let crashes: u64 = (0..seeds() / 6).map(|seed| crash_often(2000 + seed, load, 8)).sum();
-    assert!(crashes > seeds() / 6, "only {crashes} crashes");
+    let runs = seeds().div_ceil(6);
+    let crashes: u64 = (0..runs).map(|seed| crash_often(2000 + seed, load, 8)).sum();
+    assert!(crashes > runs, "only {crashes} crashes");
 }
 
 /// Memory and object buffer get other sizes all the time.

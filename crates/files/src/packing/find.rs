@@ -9,6 +9,7 @@ use crate::planted;
 use std::ops::Range;
 use std::sync::Arc;
 use terrace::flash::Part;
+use terrace_io::disk::hedge;
 use terrace_io::sched::Event;
 
 /// Bytes at the end of a block that are read first: most footers are shorter.
@@ -82,7 +83,7 @@ enum Next {
 }
 
 impl Packs {
-    /// This version of the file. May wait for flash; `reserve` is asked for room for what is read.
+    /// This version of the file. May wait for flash, within the caller's bound ([`hedge`]); `reserve` is asked for room for what is read.
     pub fn find<R>(
         &self,
         cache: &Cache,
@@ -91,7 +92,12 @@ impl Packs {
         reserve: impl Fn(usize) -> R,
     ) -> Option<Found> {
         let mark = mark_of(path);
+        let began = self.world.clock.now();
         loop {
+            // The reader has another copy, and goes there.
+            if hedge::has_left() {
+                return None;
+            }
             let (place, generation, footer) = {
                 let mut state = self.state.lock();
                 if let Some(item) = state.stage.get(path) {
@@ -109,6 +115,7 @@ impl Packs {
                 Some(footer) => footer,
                 None => match self.read_footer(cache, place.block, Some(generation)) {
                     Some(footer) => footer,
+                    None if hedge::has_left() => return None,
                     None => {
                         self.drop_block(cache, place.block, generation);
                         continue;
@@ -136,11 +143,21 @@ impl Packs {
                     count(&self.counters.recent_hits, 1);
                     return Some(Found::Packed { loaded, at: place.at as usize, is_new: false });
                 }
-                Next::Wait(event, seen) => _ = self.world.sched.wait(&event, seen, None),
+                Next::Wait(event, seen) => {
+                    let rest = hedge::bound()
+                        .map(|bound| bound.saturating_sub(self.world.clock.now().saturating_sub(began)));
+                    if rest == Some(0) {
+                        return None;
+                    }
+                    self.world.sched.wait(&event, seen, rest);
+                }
                 Next::Read(range, ended) => {
                     let _room = reserve(range.len());
                     let loaded = self.read(cache, &footer, place, path, range, &ended);
                     let Some(loaded) = loaded else {
+                        if hedge::has_left() {
+                            return None;
+                        }
                         self.drop_block(cache, place.block, generation);
                         continue;
                     };

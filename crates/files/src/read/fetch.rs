@@ -1,10 +1,12 @@
-//! One flight: where the bytes come from. Flash first, then the store.
+//! One flight: where the bytes come from. Flash first, then the store; for a block that both have, `split` decides.
 //!
 //! A file that nothing is known of is asked for by one GET of its first [`START_BYTES`], which tells its length and version as well: a
 //! small file takes one request. If flash seems to have it, a HEAD is asked first, as its answer may save the GET.
 
+use super::split::Wanted;
 use super::{Files, ROOM_WAIT};
 use crate::catalogue::{BLOCK_BYTES, Fault, Meta, Room, Task, block_len};
+use crate::flash::Flash;
 use crate::memory::arena::Loading;
 use crate::memory::extents::Extent;
 use crate::packing::{FILE_MAX, Found};
@@ -100,31 +102,40 @@ impl Files {
     }
 
     fn block(&self, path: &str, version: &str, index: u32, len: u64) -> Result<Extent, Fault> {
-        if index == 0
-            && len < FILE_MAX
-            && let Some(flash) = &self.flash
-            && let Some(found) = flash.find_packed(path, version, |bytes| self.bodies.take(bytes as u64))
-            && let Some(bytes) = found.bytes().filter(|bytes| bytes.len() as u64 == len)
-        {
+        let wanted = Wanted { path, version, index, len };
+        match &self.flash {
+            Some(flash) if flash.seems_to_have_block(path, index) => self.block_of_two(flash, wanted),
+            _ => self.block_in_store(wanted),
+        }
+    }
+
+    /// None: flash does not have this version of the block.
+    pub(super) fn block_on_flash(&self, flash: &Flash, wanted: Wanted<'_>) -> Result<Option<Extent>, Fault> {
+        let Wanted { path, version, index, len } = wanted;
+        let copied = |bytes: &[u8]| {
             let filled = self.fill(len, |place| {
                 place.copy_from_slice(bytes);
                 Ok(true)
             });
+            whole(filled?)
+        };
+        if index == 0
+            && len < FILE_MAX
+            && let Some(found) = flash.find_packed(path, version, |bytes| self.bodies.take(bytes as u64))
+            && let Some(bytes) = found.bytes().filter(|bytes| bytes.len() as u64 == len)
+        {
+            let extent = copied(bytes);
             if let Found::Packed { loaded, is_new: true, .. } = &found {
                 self.bring(flash, loaded, path);
             }
-            return whole(filled?);
+            return extent.map(Some);
         }
-        if let Some(flash) = &self.flash
-            && let Some(value) = flash.find(path, index, version)
-            && value.len() as u64 == len
-        {
-            let filled = self.fill(len, |place| {
-                place.copy_from_slice(&value);
-                Ok(true)
-            });
-            return whole(filled?);
-        }
+        let value = flash.find(path, index, version).filter(|value| value.len() as u64 == len);
+        value.map(|value| copied(&value)).transpose()
+    }
+
+    pub(super) fn block_in_store(&self, wanted: Wanted<'_>) -> Result<Extent, Fault> {
+        let Wanted { path, version, index, len } = wanted;
         let _room = self.bodies.take(len);
         let filled = self.fill(len, |place| {
             self.store.range(path, version, u64::from(index) * BLOCK_BYTES, place).map(|()| true)

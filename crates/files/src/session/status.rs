@@ -54,6 +54,33 @@ fn packed(packs: &crate::packing::Packs) -> String {
     format!("{{\"restoring_packed\": {}, {}}}", status.restoring, lines.join(", "))
 }
 
+/// Where blocks that are on flash and in the store were read.
+fn split(files: &Files) -> String {
+    let status = files.split.status();
+    let device = |device: &terrace_io::split::router::DeviceStatus| {
+        format!(
+            "\"{}\": {{\"reads\": {}, \"read_bytes\": {}, \"failed\": {}, \"not_found\": {}, \"overdue\": {}, \"probes\": {}, \"in_flight\": {}, \"avoided\": {}, \"latency_ns\": {}}}",
+            device.name,
+            device.reads,
+            device.bytes,
+            device.failed,
+            device.stale,
+            device.overdue,
+            device.probes,
+            device.in_flight,
+            device.is_suspect,
+            device.latency
+        )
+    };
+    let devices: Vec<String> = status.devices.iter().map(device).collect();
+    format!(
+        "{{\"policy\": \"{}\", \"fall_backs\": {}, {}}}",
+        status.policy,
+        status.fall_backs,
+        devices.join(", ")
+    )
+}
+
 pub fn json(files: &Files) -> String {
     let (counts, known, waiting, unsaved, (blocks, leased, bytes)) = files.tell(|catalogue, _| {
         let sizes = (catalogue.files(), catalogue.waiting(), catalogue.unsaved());
@@ -64,6 +91,7 @@ pub fn json(files: &Files) -> String {
     let objects = objects(files);
     let (requests, read, written) = files.store.totals();
     let outage = files.store.outage().map_or("null".into(), |reason| text(&reason));
+    let split = split(files);
     let s3 = files.front().map_or("null".into(), |front| front.status());
     let flash = files.flash.as_ref().map_or("null".into(), |flash| {
         let (status, (hits, fills)) = (flash.status(), flash.counts());
@@ -78,7 +106,7 @@ pub fn json(files: &Files) -> String {
         "{{\"store\": {}, \"outage\": {outage}, \"store_requests\": {requests}, \"store_read_bytes\": {read}, \"store_written_bytes\": {written}, \
          \"memory_bytes\": {}, \"memory_used_bytes\": {bytes}, \"blocks\": {blocks}, \"blocks_not_evictable\": {leased}, \"files_known\": {known}, \
          \"reads_waiting\": {waiting}, \"work_queued\": {}, \"body_bytes\": {}, \"hits\": {}, \"unasked\": {}, \"unsaved\": {unsaved}, \"waited\": {}, \"failed\": {}, \"evicted\": {}, \
-         \"changed\": {}, \"served_in_outage\": {}, \"brought\": {}, \"brought_used\": {}, \"brought_unused\": {}, \"groups\": {groups}, \"group_bytes\": {group_bytes}, \"pins\": {pins}, \"pinned_files\": {pinned}, \"pinned_bytes\": {pinned_bytes}, \"pinned_bytes_max\": {pinned_max}, \"pinned_without_room\": {without_room}, \"objects\": {objects}, \"flash\": {flash}, \"s3\": {s3}}}",
+         \"changed\": {}, \"served_in_outage\": {}, \"brought\": {}, \"brought_used\": {}, \"brought_unused\": {}, \"groups\": {groups}, \"group_bytes\": {group_bytes}, \"pins\": {pins}, \"pinned_files\": {pinned}, \"pinned_bytes\": {pinned_bytes}, \"pinned_bytes_max\": {pinned_max}, \"pinned_without_room\": {without_room}, \"objects\": {objects}, \"flash\": {flash}, \"split\": {split}, \"s3\": {s3}}}",
         text(&files.store.name()),
         files.arena.len(),
         files.queued(),

@@ -18,11 +18,18 @@ use super::{DEVICES_MAX, Mask, PerDevice, members};
 use crate::clock::Nanos;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 const MILLI: Nanos = 1_000_000;
 /// Lanes of a router. More threads than this share lanes.
 pub const LANES: usize = 16;
+
+/// The number of the calling thread's lane.
+pub fn lane() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local!(static MINE: std::cell::Cell<usize> = std::cell::Cell::new(NEXT.fetch_add(1, Relaxed) % LANES));
+    MINE.get()
+}
 
 /// A device as the operator describes it. The nearest comes first.
 #[derive(Clone, PartialEq, Debug)]

@@ -6,7 +6,7 @@
 //! stays the authority (invariant 2): a copy that fails or does not carry it is counted, and the other copy is read. So a route changes where
 //! a page is read, never which image. A page with one copy is not routed, nor is a run of pages that a scan reads.
 //!
-//! A reader leaves a read behind that exceeds its bound (`terrace_io::hedge`), and reads the other copy. Where the system cannot do that, the
+//! A reader leaves a read behind that exceeds its bound (`terrace_io::disk::hedge`), and reads the other copy. Where the system cannot do that, the
 //! reader waits; a worker ([`SplitWatcher`]) finds such reads, so that later ones avoid the device. It also probes suspect devices, which no reader
 //! waits for.
 //!
@@ -18,16 +18,15 @@ use crate::flash::FlashCache;
 use crate::memory::lower_tiers::ReadError;
 use crate::page::{PAGE_SIZE, PageId};
 use crate::sync::{Mutex, Mutexes};
-use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use terrace_io::AlignedBuf;
 use terrace_io::clock::{Clock, Nanos};
 use terrace_io::disk::DiskError;
-use terrace_io::hedge::{self, LeftRead};
+use terrace_io::disk::hedge::{self, LeftRead};
 use terrace_io::sched::{Event, Step, Worker};
 use terrace_io::split::health::LOST;
-use terrace_io::split::router::LANES;
+use terrace_io::split::router::{LANES, lane};
 use terrace_io::split::{Device, Outcome, Policy, Request, Router, Settings};
 
 /// The router's devices, the nearest first.
@@ -100,13 +99,6 @@ pub struct PageSplit {
     /// The page whose read is the next probe, and the device.
     probe: Mutex<Option<(usize, PageId)>, { Mutexes::SplitProbe as u8 }>,
     watch: Arc<Event>,
-}
-
-/// The number of the thread's lane.
-fn lane() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local!(static MINE: Cell<usize> = Cell::new(NEXT.fetch_add(1, Ordering::Relaxed) % LANES));
-    MINE.with(Cell::get)
 }
 
 impl PageSplit {

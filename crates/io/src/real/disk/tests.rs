@@ -31,7 +31,7 @@ fn a_read_with_a_bound_has_the_bytes_and_the_errors_of_one_without() {
     let file = disk.create("a").unwrap();
     let bytes: Vec<u8> = (0..32 * SECTOR).map(|at| (at / 7) as u8).collect();
     file.write(Class::PageFlush, 0, &bytes).unwrap();
-    let (_, left) = crate::hedge::bounded(Some(u64::MAX / 2), || {
+    let (_, left) = crate::disk::hedge::bounded(Some(u64::MAX / 2), || {
         // The long one is longer than what is copied.
         for (offset, len) in [(0, SECTOR), (SECTOR, 2 * SECTOR), (SECTOR, 31 * SECTOR), (0, SECTOR)] {
             let mut back = vec![0; len];

@@ -1,4 +1,4 @@
-//! One read through a ring, which its reader may leave behind ([`crate::hedge`]).
+//! One read through a ring, which its reader may leave behind ([`crate::disk::hedge`]).
 //!
 //! The kernel writes to a request's memory until it has completed. So a read that is left behind keeps ring and memory, and a thread that is
 //! started for the first such read looks at them until the kernel is done. At most [`LEFT_MAX`] reads are behind at a time; when as many are, or no ring can be had, a
@@ -8,7 +8,7 @@
 
 use crate::AlignedBuf;
 use crate::clock::Nanos;
-use crate::hedge::{self, LateRead};
+use crate::disk::hedge::{self, LateRead};
 use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode};
 use parking_lot::{Condvar, Mutex};

@@ -7,7 +7,7 @@
 //! A file that cannot leave a read behind answers when its device does. A real disk can if batches go through `io_uring`
 //! (`real/ring/single.rs`), an emulated one if the disk below it can.
 //!
-//! Writes are never left behind: nobody could say what is on the device then.
+//! Writes are never left behind: what is on the device would not be known.
 
 use crate::clock::Nanos;
 use parking_lot::Mutex;
@@ -74,6 +74,12 @@ pub fn bounded<T>(bound: Option<Nanos>, work: impl FnOnce() -> T) -> (T, Option<
     (done, LEFT.take())
 }
 
+/// Runs `work` of another thread, or as if it was: without the bound that this thread is under.
+pub fn shield<T>(work: impl FnOnce() -> T) -> T {
+    let _outer = Restore(BOUND.take(), LEFT.take());
+    work()
+}
+
 /// Puts back what an outer scope had, also after a panic.
 struct Restore(Option<Nanos>, Option<LeftRead>);
 
@@ -87,6 +93,11 @@ impl Drop for Restore {
 /// How long a read that this thread makes now may take. For implementations of files.
 pub fn bound() -> Option<Nanos> {
     BOUND.get()
+}
+
+/// Whether this thread has left a read behind since its innermost [`bounded`] began.
+pub fn has_left() -> bool {
+    LEFT.with_borrow(Option::is_some)
 }
 
 /// This thread leaves a read behind. For implementations of files, which then return an error.
@@ -126,9 +137,12 @@ mod tests {
         let (inner, left) = bounded(Some(9), || {
             let (seen, inner) = bounded(Some(3), || (bound(), leave()).0);
             assert_eq!((seen, bound()), (Some(3), Some(9)));
+            drop(leave());
+            assert_eq!(shield(|| (bound(), has_left())), (None, false));
+            assert!(has_left());
             inner.is_some()
         });
-        assert!(inner && left.is_none() && bound().is_none());
+        assert!(inner && left.is_some() && bound().is_none());
         let (seen, left) = bounded(None, bound);
         assert!(seen.is_none() && left.is_none());
     }
