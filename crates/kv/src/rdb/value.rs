@@ -100,7 +100,11 @@ impl Value {
                 hash.into()
             }
             Object::Zset(members) => {
-                let mut zset = Zset::new();
+                // Not packed first: a pack has no negative zero.
+                let mut zset = match members.len() > limits.zset_max_listpack_entries {
+                    true => Zset::new_ordered(),
+                    false => Zset::new(),
+                };
                 for (member, score) in &members {
                     zset.insert(member, *score, limits);
                 }

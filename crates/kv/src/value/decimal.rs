@@ -58,7 +58,7 @@ pub fn parse_double(text: &[u8]) -> Option<f64> {
     };
     let first = *unsigned.as_bytes().first()?;
     let magnitude = if first.is_ascii_digit() || first == b'.' {
-        if unsigned.len() > 2 && unsigned[..2].eq_ignore_ascii_case("0x") {
+        if unsigned.len() > 2 && unsigned.as_bytes()[..2].eq_ignore_ascii_case(b"0x") {
             parse_hex(&unsigned[2..])?
         } else {
             let value: f64 = unsigned.parse().ok()?;
@@ -207,7 +207,10 @@ mod tests {
         ] {
             assert_eq!(parse_double(text.as_bytes()), Some(value), "{text}");
         }
-        for text in ["", " 1", "1 ", "nan", "abc", "1e", "--1", "+", "0x", "1e999", "1_0", "."] {
+        for text in [
+            "", " 1", "1 ", "nan", "abc", "1e", "--1", "+", "0x", "1e999", "1_0", ".", "4¥", "¥", "0¥1",
+            "-0x¥",
+        ] {
             assert_eq!(parse_double(text.as_bytes()), None, "{text}");
         }
     }
