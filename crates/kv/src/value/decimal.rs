@@ -1,5 +1,9 @@
 //! Doubles as text, the way C's `%.17g` and Redis write and read them.
 
+mod extended;
+
+use extended::{DIGITS, Extended};
+
 /// Formats like C's `%.17g`. Infinities are `inf` and `-inf`.
 pub fn format_g17(value: f64) -> String {
     format_g(value, 17)
@@ -107,17 +111,14 @@ fn parse_hex(text: &str) -> Option<f64> {
     value.is_finite().then_some(value)
 }
 
-/// Digits behind the point that [`add_decimals`] keeps.
-const FRACTION_DIGITS: usize = 17;
-
 /// Adds two decimal numbers, and formats the sum with at most 17 digits behind the point and no
-/// trailing zeros. Exact below 10^20; larger numbers are added as doubles. Returns `None` if a text isn't a
+/// trailing zeros. Below 10^20 as Redis does ([`extended`]); larger numbers are added as doubles. Returns `None` if a text isn't a
 /// number or the sum is infinite.
 pub fn add_decimals(first: &[u8], second: &[u8]) -> Option<String> {
     if let (Some(first), Some(second)) = (parse_fixed(first), parse_fixed(second))
-        && let Some(sum) = first.checked_add(second)
+        && let Some(sum) = Extended::of_scaled(first).plus(Extended::of_scaled(second)).to_scaled()
     {
-        let scale = 10u128.pow(FRACTION_DIGITS as u32);
+        let scale = 10u128.pow(DIGITS);
         let magnitude = sum.unsigned_abs();
         let sign = if sum < 0 { "-" } else { "" };
         return Some(trim_zeros(format!("{sign}{}.{:017}", magnitude / scale, magnitude % scale)));
@@ -153,7 +154,7 @@ fn parse_fixed(text: &[u8]) -> Option<i128> {
         }
         value = value.checked_mul(10)?.checked_add(i128::from(digit - b'0'))?;
     }
-    let shift = FRACTION_DIGITS as i64 + i64::from(exponent) - fraction.len() as i64;
+    let shift = i64::from(DIGITS) + i64::from(exponent) - fraction.len() as i64;
     for _ in 0..shift.unsigned_abs().min(64) {
         if shift > 0 {
             value = value.checked_mul(10)?;
@@ -240,6 +241,24 @@ mod tests {
             ("17179869184", "1.5", "17179869185.5"),
             ("10.5", "0.1", "10.6"),
             ("0", "-1.1", "-1.1"),
+            // What C's `strtold` and `%.17Lf` make of them on x86-64.
+            ("9223372036854775807", "1.5", "9223372036854775808"),
+            ("1234567890123.1", "0.1", "1234567890123.20000004768371582"),
+            ("0.1", "0.2", "0.3"),
+            ("-0.1", "0.3", "0.2"),
+            ("18446744073709551615", "1", "18446744073709551616"),
+            ("18446744073709551617", "0.5", "18446744073709551616"),
+            ("99999999999999999999", "0.5", "100000000000000000000"),
+            ("123456789.123456789", "-123456789", "0.12345678899873747"),
+            ("0.00000000000000001", "0.00000000000000001", "0.00000000000000002"),
+            ("1e-17", "1", "1.00000000000000001"),
+            ("4503599627370497.3", "0.00000000000000003", "4503599627370497.2998046875"),
+            ("-9223372036854775808", "-0.5", "-9223372036854775808"),
+            ("3.3", "-3.3", "0"),
+            ("100000.7", "-100000.1", "0.60000000000000142"),
+            ("1e19", "1e-5", "10000000000000000000"),
+            ("-1e19", "3.14159", "-9999999999999999997"),
+            ("5.0e15", "0.1", "5000000000000000.10009765625"),
         ] {
             assert_eq!(add_decimals(first.as_bytes(), second.as_bytes()).as_deref(), Some(sum));
         }
