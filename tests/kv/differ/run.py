@@ -25,8 +25,8 @@ from connection import Connection, Error
 from plain_commands import KEYS as PLAIN_KEYS, PlainCommands
 from servers import real_redis, terrace
 
-# A position made of any score means nothing in either server.
-KEYS = [key for key in COLLECTION_KEYS + PLAIN_KEYS if key != "g1"]
+# A position made of any score means nothing in either server, nor does an order by members where scores differ.
+KEYS = [key for key in COLLECTION_KEYS + PLAIN_KEYS if key not in ("g1", "x1", "x2")]
 MODES = {
     "memory": None,
     "write-through": "maxmemory 64mb\nappendfsync always\ntiering-write-policy write-through\n",
@@ -55,7 +55,8 @@ class Steps:
 
     def any_command(self):
         command = self.collections.next() if self.random.random() < 0.5 else self.plain.next(KEYS)
-        if self.random.random() < 0.01:
+        # A SCAN that loses its COUNT returns a part of the keys, another one in each server.
+        if self.random.random() < 0.01 and command[0] != "SCAN":
             command = command[: self.random.randint(1, len(command))]
         return command
 

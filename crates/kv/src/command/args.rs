@@ -2,6 +2,7 @@
 
 use super::{Arg, CommandError};
 use crate::resp::parse::parse_i64;
+use crate::value::decimal::parse_double;
 
 /// Whether an argument is the word, in any case.
 pub fn is(arg: Arg<'_>, word: &str) -> bool {
@@ -27,7 +28,7 @@ pub fn parse_float(arg: &[u8]) -> Option<f64> {
     if text.is_empty() || text.len() > 256 || text.bytes().any(|byte| byte.is_ascii_whitespace()) {
         return None;
     }
-    let number: f64 = text.parse().ok()?;
+    let number = parse_double(arg).or_else(|| text.parse().ok())?;
     (!number.is_nan()).then_some(number)
 }
 
