@@ -151,6 +151,32 @@ const char *unequal(const KEY *one, const KEY *other, size_t columns)
   return nullptr;
 }
 
+/** Whether NULL in the parent's column would be copied to a column that can't be NULL. InnoDB looks at it in strict mode, and for no other actions. */
+bool copies_null(THD *thd, const ForeignKey &key, const Field *column, const Field *parents)
+{
+  return key.on_update == FK_OPTION_CASCADE && key.on_delete == FK_OPTION_RESTRICT && !column->real_maybe_null() && parents->real_maybe_null() &&
+         thd->is_strict_mode();
+}
+
+/** Checks that the foreign key's actions may change its columns. `parents`: the parent's index, if the parent is there. Handler error. */
+int check_options(const Statement &of, const std::string &shown, bool old, const KEY &index, const KEY *parents, const ForeignKey &key)
+{
+  for (size_t part= 0; key.modifies() && part < key.columns.size(); part++)
+  {
+    const Field *column= index.key_part[part].field;
+    if (!column->real_maybe_null() && (key.on_delete == FK_OPTION_SET_NULL || key.on_update == FK_OPTION_SET_NULL))
+    {
+      if (!old)
+        return cannot_add(of, shown, std::string("You have defined a SET NULL condition but column '") + column->field_name.str + "' is defined as NOT NULL.");
+      my_error(ER_FK_COLUMN_NOT_NULL, MYF(0), column->field_name.str, key.name.c_str());
+      return HA_ERR_CANNOT_ADD_FOREIGN;
+    }
+    if (!old && parents && copies_null(of.thd, key, column, parents->key_part[part].field))
+      return cannot_add(of, shown, std::string("Column '") + column->field_name.str + "' is defined as NOT NULL, the referenced column is not.");
+  }
+  return 0;
+}
+
 /** Checks a foreign key of the statement's table against both tables. Handler error, with the reason as a warning. `old`: the table that an ALTER
     copies has it. */
 int check_declared(const Statement &of, const std::string &shown, bool old, ForeignKey *key)
@@ -179,7 +205,7 @@ int check_declared(const Statement &of, const std::string &shown, bool old, Fore
   if (parent && !parent->share)
   {
     if (thd_test_options(of.thd, OPTION_NO_FOREIGN_KEY_CHECKS))
-      return 0;
+      return check_options(of, shown, old, form->key_info[own], nullptr, *key);
     return cannot_add(of, shown, "Referenced table " + quoted(of.thd, key->parent_database) + "." + quoted(of.thd, key->parent_table) +
                                    " not found in the data dictionary.");
   }
@@ -196,7 +222,7 @@ int check_declared(const Statement &of, const std::string &shown, bool old, Fore
   if (const char *column= unequal(form->key_info + own, keys + index, key->columns.size()))
     return cannot_add(of, shown, std::string("Field type or character set for column '") + column + "' does not match referenced column.");
   key->parent_index= keys[index].name.str;
-  return 0;
+  return check_options(of, shown, old, form->key_info[own], keys + index, *key);
 }
 
 /** Checks that the table which the statement makes serves the foreign keys of other tables that refer to it. Handler error. */
@@ -278,13 +304,6 @@ ForeignKey read(const Statement &of, Foreign_key *from)
   return key;
 }
 
-int refuse_action(uchar option, const char *event)
-{
-  if (option != FK_OPTION_CASCADE && option != FK_OPTION_SET_NULL)
-    return 0;
-  return refuse_by_name(std::string("FOREIGN KEY constraints with ") + event + " " + fk_option_name((enum_fk_option) option)->str + " in Terrace tables");
-}
-
 } // namespace
 
 bool refuse_foreign_keys(THD *thd)
@@ -344,10 +363,6 @@ int declare_foreign_keys(THD *thd, const TABLE *form, HA_CREATE_INFO *info, cons
       return cannot_add(of, "", "Temporary tables can't have foreign key constraints.");
     if (form->s->versioned)
       return refuse_by_name("FOREIGN KEY constraints in system-versioned Terrace tables");
-    if (int error= refuse_action(key.on_delete, "ON DELETE"))
-      return error;
-    if (int error= refuse_action(key.on_update, "ON UPDATE"))
-      return error;
     std::string shown= key.name.empty() ? "(" : quoted(thd, key.name);
     for (size_t at= 0; key.name.empty() && at < key.columns.size(); at++)
       shown+= key.columns[at] + (at + 1 < key.columns.size() ? ", " : ")");
@@ -401,6 +416,13 @@ bool keep_foreign_keys(THD *thd, const std::string &name, const TABLE *table, co
     my_error(ER_DROP_INDEX_FK, MYF(0), was == MAX_KEY ? "" : table->key_info[was].name.str);
     return true;
   };
+  /* Before the statement. */
+  const auto may_be_null= [&](const std::string &column) {
+    for (Field **field= table->field; *field; field++)
+      if (same_name((*field)->field_name.str, column))
+        return (*field)->real_maybe_null();
+    return false;
+  };
   if (altered->s->versioned)
     return refuse_by_name("FOREIGN KEY constraints of system-versioned Terrace tables");
   for (ForeignKey key : relations->own)
@@ -422,12 +444,27 @@ bool keep_foreign_keys(THD *thd, const std::string &name, const TABLE *table, co
     const uint own= index_over(altered->key_info, altered->s->keys, key.columns);
     if (own == MAX_KEY)
       return index_lost(before);
+    for (size_t part= 0; key.modifies() && part < key.columns.size(); part++)
+    {
+      const Field *column= altered->key_info[own].key_part[part].field;
+      if (!column->real_maybe_null() && (key.on_delete == FK_OPTION_SET_NULL || key.on_update == FK_OPTION_SET_NULL))
+      {
+        my_error(ER_FK_COLUMN_NOT_NULL, MYF(0), before[part].c_str(), key.name.c_str());
+        return true;
+      }
+    }
     std::unique_ptr<Definition> parent(itself ? nullptr : new Definition(thd, key.parent()));
     if (parent && parent->error)
       return true;
     const TABLE_SHARE *share= parent ? parent->share : altered->s;
     const KEY *keys= !share ? nullptr : parent ? share->key_info : altered->key_info;
     const uint index= share ? index_over(keys, share->keys, key.parent_columns) : MAX_KEY;
+    for (size_t part= 0; index != MAX_KEY && part < key.columns.size(); part++)
+      if (may_be_null(before[part]) && copies_null(thd, key, altered->key_info[own].key_part[part].field, keys[index].key_part[part].field))
+      {
+        my_error(ER_FK_COLUMN_NOT_NULL, MYF(0), before[part].c_str(), key.name.c_str());
+        return true;
+      }
     if (index != MAX_KEY)
       if (const char *column= unequal(altered->key_info + own, keys + index, key.columns.size()))
       {
@@ -465,6 +502,12 @@ bool keep_foreign_keys(THD *thd, const std::string &name, const TABLE *table, co
     if (other.error)
       return true;
     const uint index= other.share ? index_over(other.share->key_info, other.share->keys, child.key.columns) : MAX_KEY;
+    for (size_t part= 0; index != MAX_KEY && part < after.size(); part++)
+      if (!may_be_null(child.key.parent_columns[part]) && copies_null(thd, child.key, other.share->key_info[index].key_part[part].field, altered->key_info[own].key_part[part].field))
+      {
+        my_error(ER_FK_COLUMN_CANNOT_CHANGE_CHILD, MYF(0), child.key.parent_columns[part].c_str(), child.key.name.c_str(), theirs.c_str());
+        return true;
+      }
     if (index != MAX_KEY)
       if (const char *column= unequal(altered->key_info + own, other.share->key_info + index, after.size()))
       {

@@ -97,6 +97,9 @@ TableName::TableName(const std::string &engine_name)
   const size_t slash= engine_name.find(FN_LIBCHAR);
   const auto shown= [](const std::string &name) {
     char text[NAME_LEN + 1];
+    // The copy that an ALTER makes.
+    if (is_prefix(name.c_str(), tmp_file_prefix))
+      return name;
     const uint length= filename_to_tablename(name.c_str(), text, sizeof text, true);
     return std::string(text, length);
   };

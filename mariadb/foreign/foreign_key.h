@@ -29,6 +29,9 @@ struct ForeignKey
   std::string parent() const;
   /** As SHOW CREATE TABLE has it; the parent's database is left out if it is `database`. */
   std::string text(THD *thd, const std::string &database) const;
+  /** Whether the parent's change may change rows of the table: that event's option. */
+  static bool modifies(uchar option) { return option == FK_OPTION_CASCADE || option == FK_OPTION_SET_NULL; }
+  bool modifies() const { return modifies(on_delete) || modifies(on_update); }
   bool is_named(const char *other) const { return !my_strcasecmp(system_charset_info, name.c_str(), other); }
 };
 

@@ -3,26 +3,21 @@
   Checks of foreign keys, row by row, and what the server asks about them.
 
   A row of a child comes: one row of the parent is locked, shared. A row of a parent goes: it is locked exclusively, then the child's index is looked at.
-  So of the two, in different transactions, one waits for the other, whatever the isolation level is.
+  So of the two, in different transactions, one waits for the other, whatever the isolation level is. Children that are there refuse the change, or are
+  changed first (ha_cascade.cc). The order is InnoDB's: by this table's index, then by the constraint's name.
 
   Each row compares the generation of relations: a child may be created while a statement on the parent runs.
 */
 #include "ha_terrace.h"
 #include "declared.h"
+#include "foreign.h"
 #include "errors.h"
 #include "globals.h"
-#include "link.h"
+#include <algorithm>
+#include <tuple>
 
 using namespace terrace;
 
-/** What a handler keeps of the relations of its table. */
-struct terrace::Foreign
-{
-  std::shared_ptr<const Relations> relations;
-  std::vector<std::unique_ptr<Link>> parents, children;
-  Bytes bytes, own;
-  std::string said;                     // of the last error
-};
 
 void ForeignDeleter::operator()(Foreign *one) const { delete one; }
 
@@ -37,10 +32,52 @@ Foreign *ha_terrace::read_relations_again() const
   m_foreign.reset(new Foreign());
   m_foreign->relations= relations;
   for (const ForeignKey &key : relations->own)
+  {
     m_foreign->parents.emplace_back(new Link(key, key.parent(), key.columns, key.parent_columns));
+    m_foreign->is_changed|= key.modifies();
+  }
   for (const Relations::Child &child : relations->children)
+  {
     m_foreign->children.emplace_back(new Link(child.key, child.table, child.key.parent_columns, child.key.columns));
+    m_foreign->cascades|= child.key.modifies();
+  }
+  const auto place= [&](const Link &link) {
+    return std::make_tuple(index_over(table->key_info, table->s->keys, link.own), TableName(link.name).database, link.key.name);
+  };
+  for (auto *links : {&m_foreign->parents, &m_foreign->children})
+    std::stable_sort(links->begin(), links->end(), [&](const auto &one, const auto &other) { return place(*one) < place(*other); });
+  m_foreign->comes_back= m_foreign->cascades && terrace::cascades_come_back(m_name);
   return m_foreign.get();
+}
+
+bool ha_terrace::cascades_come_back() const
+{
+  const Foreign *foreign= this->foreign();
+  return foreign && foreign->comes_back;
+}
+
+/** Whether the statement updates columns whose change is followed by changes of other rows. */
+bool ha_terrace::cascades_update() const
+{
+  const Foreign *foreign= this->foreign();
+  if (foreign && foreign->cascades)
+    for (const auto &link : foreign->children)
+      if (ForeignKey::modifies(link->key.on_update))
+        for (const std::string &column : link->own)
+          for (Field **field= table->field; *field; field++)
+            if (same_name((*field)->field_name.str, column) && bitmap_is_set(table->write_set, (*field)->field_index))
+              return true;
+  return false;
+}
+
+/** Whether cascades of the statement may change rows of the table while it reads the table. */
+bool ha_terrace::may_change_under_scan(THD *thd) const
+{
+  const Foreign *foreign= this->foreign();
+  const int command= command_of(thd);
+  return foreign && foreign->is_changed &&
+         (foreign->comes_back || command == SQLCOM_DELETE_MULTI || command == SQLCOM_UPDATE_MULTI || thd->in_sub_stmt || table->triggers ||
+          thd->lex->uses_stored_routines());
 }
 
 bool ha_terrace::refers_to_itself() const
@@ -87,10 +124,14 @@ int ha_terrace::check_parents(const uchar *record, const uchar *old, bool *prima
   for (size_t at= 0; at < foreign->parents.size(); at++)
   {
     Link *link= foreign->parents[at].get();
+    // What a foreign key itself changes fits the parent as it will be.
+    if (m_follows && m_follows->name == link->key.name)
+      continue;
     // ALTER copies rows that were checked.
     if (copies && !m_session->is_fresh_key(m_name, link->key.name))
       continue;
-    if (link->resolve_own(table) && old && link->is_same(record, old))
+    // As in InnoDB: a row is checked again if its entry in the foreign key's index changes, be it in other columns of the index or in the primary key.
+    if (link->resolve_own(table) && old && m_indexes[link->own_index].same(record, old) && (m_hidden || m_primary.same(record, old)))
       continue;
     if (int error= link->prepare(thd, table))
       return error;
@@ -111,7 +152,7 @@ int ha_terrace::check_parents(const uchar *record, const uchar *old, bool *prima
       if (!m_session->loads.empty())
         if (int error= finish_loads_of(link->name))
           return error;
-      code= link->find(m_session->transaction(), foreign->bytes, copies);
+      code= link->find(m_session->transaction(), foreign->bytes, copies, m_session->cascades);
     }
     if (code == TERRACE_NO_ROW)
     {
@@ -135,11 +176,14 @@ bool ha_terrace::is_null_in(const Link &link, const uchar *record) const
   return false;
 }
 
-/** Whether the row that comes has the key that it refers to. The key is in m_foreign->bytes. */
+/**
+  Whether the row that comes has the key that it refers to. The key is in m_foreign->bytes. As in InnoDB, which inserts index by index, that counts if the
+  key's index comes before the foreign key's.
+*/
 bool ha_terrace::is_own_parent(const Link &link, const uchar *record)
 {
   const uint index= index_over(table->key_info, table->s->keys, link.other);
-  if (index == MAX_KEY)
+  if (index == MAX_KEY || index >= link.own_index)
     return false;
   Bytes &own= m_foreign->own;
   own.clear();
@@ -151,7 +195,31 @@ bool ha_terrace::is_own_parent(const Link &link, const uchar *record)
   return own.equals(m_foreign->bytes.data(), m_foreign->bytes.size());
 }
 
-/** Looks for children of a row that goes, or whose key changes (`record` is the new row). */
+/** The row at hand is the chain's last. */
+class StepGuard
+{
+public:
+  explicit StepGuard(Cascades &all) : all(all) {}
+  ~StepGuard() { end(); }
+  void begin(const std::string &table, const Bytes &row, bool updates)
+  {
+    all.chain.push_back({&table, std::string(reinterpret_cast<const char *>(row.data()), row.size()), updates, 0});
+    begun= true;
+  }
+  void at(uint index) { all.chain.back().index= index; }
+  void end()
+  {
+    if (begun)
+      all.chain.pop_back();
+    begun= false;
+  }
+
+private:
+  Cascades &all;
+  bool begun= false;
+};
+
+/** Looks for children of a row that goes, or whose key changes (`record` is the new row), and changes them if their foreign key says so. */
 int ha_terrace::check_children(const uchar *old, const uchar *record)
 {
   THD *thd= ha_thd();
@@ -159,6 +227,7 @@ int ha_terrace::check_children(const uchar *old, const uchar *record)
   if (!foreign || foreign->children.empty() || thd_test_options(thd, OPTION_NO_FOREIGN_KEY_CHECKS))
     return 0;
   bool is_locked= false;
+  StepGuard step(m_session->cascades);
   for (size_t at= 0; at < foreign->children.size(); at++)
   {
     Link *link= foreign->children[at].get();
@@ -174,18 +243,29 @@ int ha_terrace::check_children(const uchar *old, const uchar *record)
       if (code && code != TERRACE_NO_ROW)
         return map(code);
       is_locked= true;
+      step.begin(m_name, m_primary_bytes, record);
     }
+    step.at(link->own_index);
     if (int error= link->prepare(thd, table))
       return error;
     if (m_foreign_generation != relations_generation())
+    {
+      step.end();
       return check_children(old, record);
+    }
     int32_t code= TERRACE_OK;           // without its index nothing is known of the child
     if (link->usable && link->encode(old, &foreign->bytes))
     {
       if (!m_session->loads.empty())
         if (int error= finish_loads_of(link->name))
           return error;
-      code= link->find(m_session->transaction(), foreign->bytes, false);
+      if (ForeignKey::modifies(record ? link->key.on_update : link->key.on_delete))
+      {
+        if (int error= cascade(*link, old, record))
+          return error;
+        continue;
+      }
+      code= link->find(m_session->transaction(), foreign->bytes, false, m_session->cascades);
     }
     if (!code)
       return foreign_error(HA_ERR_ROW_IS_REFERENCED, link->name, link->key);

@@ -41,12 +41,12 @@ bool is_comparable(const Field *one, const Field *other)
          !((one->flags ^ other->flags) & UNSIGNED_FLAG) && one->decimals() == other->decimals();
 }
 
-int lock_definition(THD *thd, const std::string &name)
+int lock_definition(THD *thd, const std::string &name, enum_mdl_type type)
 {
   const TableName names(name);
   // The engine's own error handling comes later: the server has raised this one.
   MDL_request request;
-  MDL_REQUEST_INIT(&request, MDL_key::TABLE, names.database.c_str(), names.table.c_str(), MDL_SHARED_READ, MDL_TRANSACTION);
+  MDL_REQUEST_INIT(&request, MDL_key::TABLE, names.database.c_str(), names.table.c_str(), type, MDL_TRANSACTION);
   if (!thd->mdl_context.acquire_lock(&request, (double) thd->variables.lock_wait_timeout))
     return 0;
   const bool deadlock= thd->is_error() && thd->get_stmt_da()->sql_errno() == ER_LOCK_DEADLOCK;
@@ -122,6 +122,7 @@ int Link::resolve(THD *thd, TABLE *table)
     writes.push_back(reads[part].written_as(codec.own_part((uint) part)));
   }
   tree= has_primary ? index : index + 1;
+  other_index= index;
   is_row= has_primary && !index && share->key_info[0].user_defined_key_parts == own.size();
   usable= true;
   return 0;
@@ -174,9 +175,10 @@ bool Link::encode(const uchar *record, Bytes *out) const
   return true;
 }
 
-int32_t Link::find(terrace_txn *txn, const Bytes &bytes, bool releases) const
+int32_t Link::find(terrace_txn *txn, const Bytes &bytes, bool releases, const Cascades &all) const
 {
-  if (is_row && !releases)
+  const bool some_go= all.deletes(name, other_index);
+  if (is_row && !releases && !some_go)
     return terrace_row_lock(txn, handle, bytes_of(bytes.data(), bytes.size()), TERRACE_LOCK_SHARED);
   terrace_cursor_options options= {};
   options.size= sizeof options;
@@ -195,7 +197,15 @@ int32_t Link::find(terrace_txn *txn, const Bytes &bytes, bool releases) const
   fetch.max_bytes= 4096;
   terrace_rows rows= {};
   rows.size= sizeof rows;
-  const int32_t code= terrace_cursor_fetch_rows(cursor, &fetch, &rows);
+  int32_t code= terrace_cursor_fetch_rows(cursor, &fetch, &rows);
+  const auto goes= [&] {
+    const terrace_bytes &entry= rows.first->key;
+    const size_t at= rows.first->primary_at;
+    return all.deletes(name, other_index, entry.data + at, entry.len - at);
+  };
+  fetch.seek= TERRACE_SEEK_NEXT;
+  while (some_go && !code && goes())
+    code= terrace_cursor_fetch_rows(cursor, &fetch, &rows);
   if (!code && releases)
     terrace_cursor_unlock_last(cursor);
   terrace_cursor_close(cursor);

@@ -8,6 +8,7 @@
 #ifndef TERRACE_LINK_H
 #define TERRACE_LINK_H
 
+#include "cascade.h"
 #include "relations.h"
 #include "key_codec.h"
 
@@ -32,7 +33,7 @@ public:
 };
 
 /** Locks the metadata of the table against changes. Raises an error and returns a handler error if that fails. */
-int lock_definition(THD *thd, const std::string &name);
+int lock_definition(THD *thd, const std::string &name, enum_mdl_type type= MDL_SHARED_READ);
 
 class Link
 {
@@ -52,16 +53,20 @@ public:
   }
   /** Whether these columns have the same bytes in both rows. The table's own columns must be resolved. */
   bool is_same(const uchar *one, const uchar *row) const;
+  bool is_same_in(size_t column, const uchar *one, const uchar *row) const { return reads[column].same(one, row); }
   /** Encodes the row's columns; returns false if one is NULL. */
   bool encode(const uchar *record, Bytes *out) const;
   bool resolve_own(TABLE *table);
-  /** Looks for a row with this key, and locks it, shared, until the transaction ends; if it `releases`, only until the call ends. An engine code. */
-  int32_t find(terrace_txn *txn, const Bytes &bytes, bool releases) const;
+  /**
+    Looks for a row with this key, and locks it, shared, until the transaction ends; if it `releases`, only until the call ends. Rows that `all` deletes don't
+    count. An engine code.
+  */
+  int32_t find(terrace_txn *txn, const Bytes &bytes, bool releases, const Cascades &all) const;
 
   const ForeignKey key;
   const std::string name;               // of the other table
   const std::vector<std::string> own, other;
-  uint own_index= MAX_KEY;
+  uint own_index= MAX_KEY, other_index= MAX_KEY;   // the server's numbers
   bool usable= false;                   // the other table and its index are there
   /** Whether the other table's rows themselves are in the index. */
   bool is_row= false;

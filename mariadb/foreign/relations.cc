@@ -126,6 +126,35 @@ void read_relations()
   generation.fetch_add(1, std::memory_order_release);
 }
 
+bool cascades_come_back(const std::string &name)
+{
+  std::lock_guard<std::mutex> lock(guard);
+  std::set<std::string> seen;
+  std::vector<std::string> next= {name};
+  while (!next.empty())
+  {
+    const std::string parent= next.back();
+    next.pop_back();
+    const auto others= referring.find(parent);
+    if (others == referring.end())
+      continue;
+    for (const std::string &table : others->second)
+    {
+      const Known &child= known.at(table);
+      for (const ForeignKey &key : child.keys)
+      {
+        if (!key.modifies() || key.parent() != parent || child.counts_as.empty())
+          continue;
+        if (child.counts_as == name)
+          return true;
+        if (seen.insert(child.counts_as).second)
+          next.push_back(child.counts_as);
+      }
+    }
+  }
+  return false;
+}
+
 bool has_constraint_beside(const std::string &table, const std::string &constraint)
 {
   const std::string database= table.substr(0, table.find(FN_LIBCHAR) + 1);

@@ -46,6 +46,8 @@ std::shared_ptr<const Relations> relations_of(const std::string &name);
 void note_relations(const std::vector<std::string> &names);
 /** Reads those of all tables. */
 void read_relations();
+/** Whether a change of a row of the table may, by cascades, change other rows of the table. `name` is the engine's. */
+bool cascades_come_back(const std::string &name);
 /** Whether another table than `table`, in the same database, has a constraint of this name. Names are the engine's. */
 bool has_constraint_beside(const std::string &table, const std::string &constraint);
 

@@ -38,7 +38,7 @@ bool ha_terrace::may_gather() const
   return (lex->sql_command == SQLCOM_UPDATE || lex->sql_command == SQLCOM_DELETE) && !thd->in_sub_stmt &&
          thd->locked_tables_mode <= LTM_LOCK_TABLES && !lex->ignore && lex->all_selects_list == select &&
          !select->next_select_in_list() && !lex->uses_stored_routines() && !lex->analyze_stmt && !table->triggers &&
-         !table->part_info && !table->versioned() && !looks_before_writes() && !refers_to_itself() &&
+         !table->part_info && !table->versioned() && !looks_before_writes() && !refers_to_itself() && !cascades_come_back() &&
          !(table->pos_in_table_list && table->pos_in_table_list->has_period()) && m_session && m_session->transaction() &&
          m_lock == TERRACE_LOCK_EXCLUSIVE;
 }
@@ -98,10 +98,10 @@ int ha_terrace::end_bulk_delete()
   return error;
 }
 
-/** Updates that the binary log records row by row, and those that change primary keys or AUTO_INCREMENT columns, are done row by row. */
+/** Updates that the binary log records row by row, those that cascade, and those that change primary keys or AUTO_INCREMENT columns, are done row by row. */
 bool ha_terrace::start_bulk_update()
 {
-  if (!may_gather() || row_logging || (table->found_next_number_field &&
+  if (!may_gather() || row_logging || cascades_update() || (table->found_next_number_field &&
                                        bitmap_is_set(table->write_set, table->found_next_number_field->field_index)))
     return true;
   for (uint at= 0; !m_hidden && at < table->key_info[0].user_defined_key_parts; at++)
@@ -168,7 +168,7 @@ int ha_terrace::gathered_row()
   return m_gathered.size() < GATHERED_MAX && m_gathered_rows < rows_max ? 0 : change_gathered();
 }
 
-int ha_terrace::gather_update(const uchar *old_data, const uchar *new_data)
+int ha_terrace::gather_changed(const uchar *old_data, const uchar *new_data)
 {
   encode_primary(old_data, &m_primary_bytes);
   encode_row(new_data, m_primary_bytes);

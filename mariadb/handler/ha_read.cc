@@ -28,7 +28,7 @@ int ha_terrace::open_cursor(uint tree, bool scan)
   options.lock= m_own_read ? TERRACE_LOCK_NONE : m_lock;
   options.scan= scan;
   options.skip_locked= m_skip_locked;
-  options.rows_alone= applies_rows();
+  options.rows_alone= applies_rows() || m_follows;
   options.reads_all= scan && options.lock != TERRACE_LOCK_NONE && reads_to_the_end();
   m_tree= tree;
   m_scan= scan;
@@ -203,6 +203,8 @@ uint32 ha_terrace::first_bytes()
 */
 uint ha_terrace::batch_rows() const
 {
+  if (m_one_by_one)
+    return 1;
   if (m_scan)
     return BATCH_ROWS;
   const bool near= m_range_ahead || (m_ends && (m_tree == 0 || m_batch_want == TERRACE_WANT_ENTRY));

@@ -219,7 +219,10 @@ void ha_terrace::unlock(THD *thd)
   park_cursor();
   end_own_read();
   if (m_foreign)
+  {
     close_links();
+    Session::of(thd)->cascades.close_tables();
+  }
   if (m_in_use)
     Session::of(thd)->uses_table(-1);
   m_in_use= false;
@@ -236,6 +239,7 @@ int ha_terrace::external_lock(THD *thd, int type)
     if (int error= refuse_lock(thd, type))
       return error;
   m_lock= m_stored_lock;
+  m_one_by_one= foreign() && may_change_under_scan(thd);
   m_lock_type_write= type == F_WRLCK;
   if (m_lock_type_write)
     m_lock= TERRACE_LOCK_EXCLUSIVE;
@@ -268,6 +272,7 @@ int ha_terrace::enter(THD *thd)
 int ha_terrace::start_stmt(THD *thd, thr_lock_type type)
 {
   m_lock_type_write= type >= TL_FIRST_WRITE;
+  m_one_by_one= foreign() && may_change_under_scan(thd);
   m_lock= m_lock_type_write ? TERRACE_LOCK_EXCLUSIVE : m_stored_lock;
   // As in InnoDB: a plain SELECT is a consistent read here, too.
   if (type == TL_READ && command_of(thd) == SQLCOM_SELECT && isolation_of(thd) != ISO_SERIALIZABLE)
@@ -286,6 +291,7 @@ int ha_terrace::start_stmt(THD *thd, thr_lock_type type)
 int ha_terrace::reset()
 {
   m_counter_past= 0;
+  m_one_by_one= false;
   end_gathering();      // a failed statement may leave gathered rows
   m_load_after= 0;
   m_copies= m_load_waits= false;
@@ -305,7 +311,7 @@ int ha_terrace::reset()
 
 bool ha_terrace::get_error_message(int error, String *text)
 {
-  if (error == HA_ERR_NO_REFERENCED_ROW || error == HA_ERR_ROW_IS_REFERENCED)
+  if (error == HA_ERR_NO_REFERENCED_ROW || error == HA_ERR_ROW_IS_REFERENCED || error == HA_ERR_FK_DEPTH_EXCEEDED)
     text->copy(m_foreign_said.data(), (uint32) m_foreign_said.size(), system_charset_info);
   else if (is_own_error(error))
   {

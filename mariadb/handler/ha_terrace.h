@@ -15,7 +15,7 @@
     ddl.cc          create, drop, rename
     truncate.cc     TRUNCATE, of all partitions at once
     alter.cc        ALTER TABLE in place; alter_rows.cc: its new indexes, or all rows anew; computed.cc: what it means for computed columns
-    ha_foreign.cc   foreign keys: checks of rows, and what the server asks
+    ha_foreign.cc   foreign keys: checks of rows, and what the server asks; ha_cascade.cc: children that are changed with their parents
     query_cache.h   what the server's query cache may keep and give
     load.cc         tables filled in bulk, by ALTER by copy, CREATE … SELECT, LOAD DATA, INSERT of many rows
 
@@ -172,6 +172,7 @@ public:
   int get_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *keys) override;
   int get_parent_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *keys) override;
   bool referenced_by_foreign_key() const noexcept override;
+  bool get_foreign_dup_key(char *table_name, uint table_length, char *key_name, uint key_length) override;
   bool can_switch_engines() override;
   char *get_foreign_key_create_info() override;
   void free_foreign_key_create_info(char *text) override;
@@ -394,8 +395,18 @@ private:
   int end_version(const uchar *buf);
   int insert_row(const uchar *record);
   int find_duplicate(terrace_bytes key, terrace_bytes row, int missing);
-  int change_row(const uchar *old_data, const uchar *new_data);
-  int erase_row(const uchar *buf);
+  int change_row(const uchar *old_data, const uchar *new_data)
+  {
+    const int error= exchange_row(old_data, new_data);
+    return m_cascaded ? end_cascades(error) : error;
+  }
+  int exchange_row(const uchar *old_data, const uchar *new_data);
+  int erase_row(const uchar *buf)
+  {
+    const int error= remove_row(buf);
+    return m_cascaded ? end_cascades(error) : error;
+  }
+  int remove_row(const uchar *buf);
   /** Whether the rows are those of an event of a source's binary log, which is of no statement. */
   bool applies_rows() const { return terrace::command_of(ha_thd()) == SQLCOM_END; }
   void unlock_applied();
@@ -412,7 +423,12 @@ private:
   int change_gathered();
   int change_gathered_before_seek();
   int gathered_row();
-  int gather_update(const uchar *old_data, const uchar *new_data);
+  int gather_update(const uchar *old_data, const uchar *new_data)
+  {
+    const int error= gather_changed(old_data, new_data);
+    return m_cascaded ? end_cascades(error) : error;
+  }
+  int gather_changed(const uchar *old_data, const uchar *new_data);
   int gather_delete(const uchar *buf);
   void gather_change(uint tree, const uchar *key, size_t length, size_t primary_at, const uchar *value, size_t value_length);
   void gather_entries(uint set, bool put);
@@ -469,7 +485,18 @@ private:
   }
   terrace::Foreign *read_relations_again() const;
   bool refers_to_itself() const;
+  bool cascades_come_back() const;
+  bool may_change_under_scan(THD *thd) const;
+  bool cascades_update() const;
   void close_links();
+  int cascade(const terrace::Link &link, const uchar *old, const uchar *record);
+  void enter_cascade(terrace::Session *session);
+  struct Cause;
+  int follow(const Cause &cause, const terrace::Bytes &key);
+  bool changes_position(const terrace::Link &link) const;
+  int change_child(const Cause &cause, uint index);
+  int change_columns(const Cause &cause, uint index);
+  int end_cascades(int error);
   int foreign_error(int error, const std::string &child, const terrace::ForeignKey &key);
   int finish_loads_of(const std::string &name);
   int check_parents(const uchar *record, const uchar *old, bool *primary= nullptr);
@@ -494,6 +521,9 @@ private:
   mutable std::unique_ptr<terrace::Foreign, terrace::ForeignDeleter> m_foreign;
   mutable ulonglong m_foreign_generation= 0;
   std::string m_foreign_said;           // what the last error of a foreign key is about
+  const terrace::ForeignKey *m_follows= nullptr; // the rows at hand are changed because of their parent, by this foreign key
+  bool m_cascaded= false;               // the row at hand has changed rows of other tables
+  bool m_one_by_one= false;             // cascades may change rows that the scan comes to: none is read ahead
   bool m_all_empty= false;              // of a table's first partition: none had rows when ALTER asked
   bool m_changed= false;                // the statement has changed a row
   bool m_in_use= false;                 // the session counts it among its tables

@@ -276,7 +276,7 @@ int ha_terrace::update_row(const uchar *old_data, const uchar *new_data)
 }
 
 /** Makes one row of another. HA_ERR_RECORD_IS_THE_SAME: nothing to do. */
-int ha_terrace::change_row(const uchar *old_data, const uchar *new_data)
+int ha_terrace::exchange_row(const uchar *old_data, const uchar *new_data)
 {
   encode_primary(old_data, &m_primary_bytes);
   encode_primary(new_data, &m_new_primary_bytes);
@@ -305,6 +305,8 @@ int ha_terrace::change_row(const uchar *old_data, const uchar *new_data)
                              m_entries[0].list.size(), m_entries[1].list.data(), m_entries[1].list.size());
     if (code)
     {
+      if (code == TERRACE_ABSENT && m_one_by_one)
+        return HA_ERR_KEY_NOT_FOUND;
       const int error= write_failed(code);
       bool gone= false;
       if (code == TERRACE_DUPLICATE)
@@ -356,7 +358,7 @@ int ha_terrace::delete_row(const uchar *buf)
   return is_versioned_write() ? end_version(buf) : erase_row(buf);
 }
 
-int ha_terrace::erase_row(const uchar *buf)
+int ha_terrace::remove_row(const uchar *buf)
 {
   if (foreign())
     if (int error= check_children(buf, nullptr))
@@ -367,6 +369,9 @@ int ha_terrace::erase_row(const uchar *buf)
   make_entries(buf, m_primary_bytes, nullptr, 0);
   const int32_t code= terrace_row_delete(m_session->transaction(), m_table, bytes_of(m_primary_bytes.data(), m_primary_bytes.size()),
                                          m_entries[0].list.data(), m_entries[0].list.size());
+  // A routine of the statement has deleted the row's parent after the row was read. To InnoDB the row is deleted.
+  if (code == TERRACE_ABSENT && m_one_by_one)
+    return 0;
   if (!code)
   {
     note_change();

@@ -277,6 +277,7 @@ Session::~Session()
 {
   if (!doubts.empty())
     settle(&doubts);
+  cascades.close_tables();
   if (xa)
     leave_xa();
   else if (txn)
@@ -378,6 +379,7 @@ struct Calls
     Session *session= Session::of(thd);
     settle_statement(session, all, &thd->status_var.ha_commit_count);
     session->release_counters();
+    session->cascades.close_tables();
     if (!is_whole(thd, all))
     {
       session->in_statement= false;
@@ -449,6 +451,7 @@ struct Calls
     Session *session= Session::of(thd);
     settle_statement(session, all, &thd->status_var.ha_rollback_count);
     session->release_counters();
+    session->cascades.close_tables();
     if (!session->txn)
       return 0;
     if (is_whole(thd, all))

@@ -24,6 +24,7 @@
 #ifndef TERRACE_SESSION_H
 #define TERRACE_SESSION_H
 
+#include "cascade.h"
 #include "globals.h"
 #include "in_doubt.h"
 #include "server.h"
@@ -102,6 +103,8 @@ public:
     std::set<std::string> names;
   } fresh_keys;
   bool is_fresh_key(const std::string &copy, const std::string &name) const { return fresh_keys.copy == copy && fresh_keys.names.count(name); }
+  /** What the row that the statement is changing does to other tables. */
+  Cascades cascades;
   /** Those that fill a table in bulk in the statement at hand. */
   std::vector<ha_terrace *> loads;
   /** The table's counter is the statement's alone, from its first value to the end. A code of the engine's. */

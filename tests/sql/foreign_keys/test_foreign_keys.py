@@ -1,14 +1,8 @@
 """Foreign keys: each script runs on InnoDB and on the engine, statement by statement, and the answers are compared: rows, error numbers,
 and the texts of errors that name a constraint."""
 
-import random
-
-import pymysql
 import pytest
-
-from conftest import run
-
-TEXTS = (1451, 1452, 1216, 1217)
+from both_engines import assert_same
 
 PAIR = """
     CREATE TABLE p (id INT PRIMARY KEY, v INT) ENGINE=@E;
@@ -433,34 +427,6 @@ SCRIPTS = {
 }
 
 
-def answers(server, engine, script):
-    name = f"fk{random.randrange(10**12)}"
-    connection = server.connect(database="mysql")
-    got = []
-    try:
-        run(connection, f"CREATE DATABASE {name}")
-        run(connection, f"USE {name}")
-        for statement in script.split(";"):
-            statement = " ".join(statement.split()).replace("@E", engine).replace("@D", name)
-            if not statement:
-                continue
-            plain = statement.replace(name, "@D").replace(engine, "@E")
-            try:
-                rows = run(connection, statement)
-                got.append((plain, str(rows).replace(name, "@D").replace(f"ENGINE={engine}", "ENGINE=@E")))
-            except pymysql.err.MySQLError as error:
-                code, text = error.args[0], str(error.args[1]).replace(name, "@D")
-                got.append((plain, code, text if code in TEXTS else ""))
-        return got
-    finally:
-        run(connection, "SET foreign_key_checks = 0")
-        for each in (name, name + "_two"):
-            run(connection, f"DROP DATABASE IF EXISTS {each}")
-        connection.close()
-
-
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_answers_are_innodbs(server, engine, name):
-    theirs, ours = answers(server, "InnoDB", SCRIPTS[name]), answers(server, engine, SCRIPTS[name])
-    differ = [(here, there[1:]) for here, there in zip(theirs, ours) if here != there]
-    assert not differ, "\n".join(f"{here[0]}\n   InnoDB: {here[1:]}\n   {engine}: {there}" for here, there in differ)
+    assert_same(server, engine, SCRIPTS[name])
