@@ -67,6 +67,62 @@ MEETINGS = {
     ],
 }
 
+CASCADING = [
+    ("a", "CREATE TABLE p (id INT PRIMARY KEY, v INT) ENGINE=@E"),
+    ("a", "CREATE TABLE c (id INT PRIMARY KEY, p INT, v INT, FOREIGN KEY (p) REFERENCES p (id) ON DELETE CASCADE ON UPDATE CASCADE) ENGINE=@E"),
+    ("a", "CREATE TABLE n (id INT PRIMARY KEY, p INT, v INT, FOREIGN KEY (p) REFERENCES p (id) ON DELETE SET NULL ON UPDATE SET NULL) ENGINE=@E"),
+    ("a", "INSERT INTO p VALUES (1, 0), (2, 0), (3, 0), (4, 0), (5, 0)"),
+    ("a", "INSERT INTO c VALUES (1, 1, 0), (2, 2, 0), (3, 1, 0), (4, 4, 0)"),
+    ("a", "INSERT INTO n VALUES (1, 1, 0), (2, 2, 0), (3, 1, 0), (4, 4, 0)"),
+]
+ROWS = [("b", "SELECT * FROM p"), ("b", "SELECT * FROM c"), ("b", "SELECT * FROM n")]
+
+CASCADES = {
+    "a cascade keeps others from its children until it is committed": [
+        ("a", "BEGIN"), ("a", "DELETE FROM p WHERE id = 1"), ("b", "UPDATE c SET v = 9 WHERE id = 1"), ("a", "COMMIT"), ("b?",), *ROWS,
+    ],
+    "a cascade keeps others from its children until it is undone": [
+        ("a", "BEGIN"), ("a", "DELETE FROM p WHERE id = 1"), ("b", "UPDATE n SET v = 9 WHERE id = 1"), ("a", "ROLLBACK"), ("b?",), *ROWS,
+    ],
+    "a cascade waits for a child": [
+        ("b", "BEGIN"), ("b", "UPDATE c SET v = 9 WHERE id = 3"), ("a", "DELETE FROM p WHERE id = 1"), ("b", "COMMIT"), ("a?",), *ROWS,
+    ],
+    "a cascade waits for a child that leaves": [
+        ("b", "BEGIN"), ("b", "UPDATE n SET p = 3 WHERE id = 3"), ("a", "UPDATE p SET id = 11 WHERE id = 1"), ("b", "COMMIT"), ("a?",), *ROWS,
+    ],
+    "a child waits for an update that cascades": [
+        ("a", "BEGIN"), ("a", "UPDATE p SET id = 22 WHERE id = 2"), ("b", "INSERT INTO c VALUES (9, 2, 0)"), ("a", "COMMIT"), ("b?",), ("b", "INSERT INTO c VALUES (9, 22, 0)"), *ROWS,
+    ],
+    "a child that comes is cascaded to": [
+        ("b", "BEGIN"), ("b", "INSERT INTO c VALUES (9, 2, 0)"), ("a", "DELETE FROM p WHERE id = 2"), ("b", "COMMIT"), ("a?",), *ROWS,
+    ],
+    "a deadlock of a cascade and a child": [
+        ("a", "BEGIN"), ("b", "BEGIN"), ("a", "UPDATE p SET v = 1 WHERE id = 1"), ("b", "UPDATE c SET v = 1 WHERE id = 1"), ("a", "DELETE FROM p WHERE id = 1"),
+        ("b", "UPDATE c SET p = 3 WHERE id = 2"), ("b", "COMMIT"), ("a?",), ("a", "COMMIT"), *ROWS,
+    ],
+    "the child's definition stays while a cascade is not committed": [
+        ("a", "BEGIN"), ("a", "DELETE FROM p WHERE id = 1"), ("b", "ALTER TABLE c ADD COLUMN w INT"), ("a", "COMMIT"), ("b?",), *ROWS,
+    ],
+    "so it does if there was no child": [
+        ("a", "BEGIN"), ("a", "DELETE FROM p WHERE id = 5"), ("b", "ALTER TABLE n ADD COLUMN w INT"), ("a", "COMMIT"), ("b?",), *ROWS,
+    ],
+    "a locked child keeps its parent": [
+        ("b", "LOCK TABLES c READ"), ("a", "DELETE FROM p WHERE id = 1"), ("b", "UNLOCK TABLES"), ("a?",), *ROWS,
+    ],
+    "a prepared cascade": [
+        ("a", "XA START XA_NAME"), ("a", "DELETE FROM p WHERE id = 1"), ("a", "UPDATE p SET id = 22 WHERE id = 2"), ("a", "XA END XA_NAME"), ("a", "XA PREPARE XA_NAME"),
+        ("b", "UPDATE c SET v = 9 WHERE id = 2"), ("a", "XA COMMIT XA_NAME"), ("b?",), *ROWS,
+    ],
+}
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_cascades_wait_as_in_innodb(server, engine, level):
+    begin = [(who, f"SET SESSION TRANSACTION ISOLATION LEVEL {level}") for who in "ab"]
+    own = {name: [(step[0], step[1].replace("XA_NAME", f"'{level} {name} @E'")) if len(step) > 1 else step for step in steps] for name, steps in CASCADES.items()}
+    wrong, _ = differences(server, engine, {name: begin + CASCADING + steps for name, steps in own.items()}, lambda seen: re.sub(r"`b\d+`", "`b`", seen))
+    assert not wrong, "\n".join(f"{name}: {steps}" for name, steps in wrong.items())
+
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_sessions_wait_for_each_other_as_in_innodb(server, engine, level):
@@ -170,6 +226,41 @@ def test_the_binary_log_of_rows_replays(shared_directory, engine):
     finally:
         end(one)
     assert replayed(shared_directory, "d", "pc") == kept
+
+
+def test_the_binary_log_has_no_events_of_cascades_and_replays_them(shared_directory, engine):
+    one = private(["--terrace-memory=16777216", *binlog_options(shared_directory)])
+    def events(table):
+        """Row events; each names its table by the number of the map event before it."""
+        all_events = run(db, "SHOW BINLOG EVENTS")
+        numbers = {event[5].split()[1] for event in all_events if event[2] == "Table_map" and event[5].endswith(f"(d.{table})")}
+        return sum(event[2] != "Table_map" and event[5].startswith("table_id: ") and event[5].split()[1] in numbers for event in all_events)
+
+    try:
+        db = one.connect(database="mysql")
+        run(db, "CREATE DATABASE d")
+        run(db, "USE d")
+        run(db, f"CREATE TABLE p (id INT PRIMARY KEY) ENGINE={engine}")
+        run(db, f"CREATE TABLE c (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES p (id) ON DELETE CASCADE ON UPDATE CASCADE) ENGINE={engine}")
+        run(db, f"CREATE TABLE n (id INT PRIMARY KEY, c INT, FOREIGN KEY (c) REFERENCES c (id) ON DELETE SET NULL) ENGINE={engine}")
+        run(db, "INSERT INTO p SELECT seq FROM seq_1_to_50")
+        run(db, "INSERT INTO c SELECT seq, seq % 50 + 1 FROM seq_1_to_500")
+        run(db, "INSERT INTO n SELECT seq, seq FROM seq_1_to_500")
+        before = {table: events(table) for table in "pcn"}
+        run(db, "DELETE FROM p WHERE id % 7 = 3")
+        run(db, "UPDATE p SET id = id + 1000 WHERE id % 5 = 1")
+        run(db, "BEGIN")
+        run(db, "DELETE FROM p WHERE id = 1")
+        run(db, "REPLACE INTO p VALUES (2), (1051)")
+        run(db, "COMMIT")
+        run(db, "SET foreign_key_checks = 0")
+        run(db, "DELETE FROM p WHERE id = 4")
+        assert events("p") > before["p"] and [events(table) for table in "cn"] == [before[table] for table in "cn"]
+        kept = {table: sorted(run(db, f"SELECT * FROM {table}"), key=str) for table in "pcn"}
+        assert 200 < len(kept["c"]) < 450 and (4,) not in kept["p"] and any(row[1] == 4 for row in kept["c"])
+    finally:
+        end(one)
+    assert {table: sorted(rows, key=str) for table, rows in replayed(shared_directory, "d", "pcn").items()} == kept
 
 
 def test_what_the_engine_does_not_do_is_refused_by_name(db, engine):
