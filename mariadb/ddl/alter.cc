@@ -284,8 +284,8 @@ enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *al
     info->unsupported_reason= my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_IGNORE);
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   }
-  // InnoDB's reason, too; here the rows are checked, or not checked, as they are copied.
-  if (flags & ALTER_ADD_FOREIGN_KEY && foreign_keys(ha_thd()) == FOREIGN_KEYS_ENFORCED)
+  // InnoDB's reason, too: rows are checked as they are copied.
+  if (flags & ALTER_ADD_FOREIGN_KEY && foreign_keys(ha_thd()) == FOREIGN_KEYS_ENFORCED && !thd_test_options(ha_thd(), OPTION_NO_FOREIGN_KEY_CHECKS))
   {
     info->unsupported_reason= my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_FK_CHECK);
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
@@ -408,7 +408,7 @@ bool ha_terrace::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info 
   if (!context)
     return true;
   info->handler_ctx= context;
-  if (keep_foreign_keys(ha_thd(), m_name, table, altered, info, &context->foreign))
+  if (keep_foreign_keys(ha_thd(), m_name, table, altered, info, &context->foreign, &context->others))
     return true;
   context->owner= this;
   context->altered= altered;
@@ -535,13 +535,17 @@ bool ha_terrace::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *
     each.push_back(bytes_of(one));
   info->handler_ctx= all[0];
   const TableOptions options(altered);
-  int32_t code= terrace_alter_commit(engine, alters.data(), each.data(), alters.size(), options.get());
+  const Redefinitions &others= static_cast<Context *>(all[0])->others;
+  std::vector<terrace_redefined> beside;
+  for (const auto &one : others)
+    beside.push_back({bytes_of(one.first), bytes_of(one.first), bytes_of(one.second)});
+  int32_t code= terrace_alter_commit(engine, alters.data(), each.data(), alters.size(), options.get(), beside.data(), beside.size());
   // The engine changed nothing: the options can't be fulfilled.
   const bool refused= code == TERRACE_INVALID || code == TERRACE_TOO_LARGE;
   if (refused && !says_options(ha_thd()))
   {
     warn_without_rules(ha_thd(), m_name);
-    code= terrace_alter_commit(engine, alters.data(), each.data(), alters.size(), nullptr);
+    code= terrace_alter_commit(engine, alters.data(), each.data(), alters.size(), nullptr, beside.data(), beside.size());
   }
   else if (refused)
   {
@@ -559,7 +563,10 @@ bool ha_terrace::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *
     warn_of_rules(ha_thd(), altered);
   else if (table->s->tmp_table == NO_TMP_TABLE)
     note_absent_tiers(ha_thd(), altered);
-  note_relations({m_name});
+  std::vector<std::string> changed= {m_name};
+  for (const auto &one : others)
+    changed.push_back(one.first);
+  note_relations(changed);
   if (table->s->tmp_table == NO_TMP_TABLE)
     note_changed(ha_thd(), m_name);
   for (const std::string &sample : samples)

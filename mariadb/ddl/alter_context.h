@@ -4,6 +4,7 @@
 
 #include "ha_terrace.h"
 #include "alter.h"
+#include "relations.h"
 
 namespace terrace {
 
@@ -43,6 +44,7 @@ struct terrace::Alter_context : public inplace_alter_handler_ctx
   RowCodec row;
   RowLayouts layouts;
   std::vector<std::string> foreign;     // the foreign keys after the change, as properties have them
+  Redefinitions others;                 // tables whose foreign keys refer to a column that gets another name
   KeyCodec primary;
   /* rebuilds: all rows are stored in new trees, encoded by `made`. Their key is encoded by `primary`; a hidden key stays the same. */
   bool rebuilds= false, hidden= false;

@@ -414,19 +414,19 @@ int ha_terrace::rename_table(const char *from, const char *to)
     if (int error= wait_for_prepared(ha_thd(), before))
       return error;
   Properties properties;
+  Redefinitions others;
   std::string kept;
   int32_t code= properties_of(before, &properties);
   if (!code)
   {
     if (statistics_suffix(before) != statistics_suffix(after))
       kept= statistics_of(properties, before);
-    if (int error= rename_foreign_keys(ha_thd(), before, after, &properties.foreign))
+    if (int error= rename_foreign_keys(ha_thd(), before, after, &properties.foreign, &others))
       return error;
     keep_converted(ha_thd(), before, after);
     sync_definitions(ha_thd(), before);
     become(&properties, before, after, properties.has(Properties::TEMPORARY) ? "" : statement_of(ha_thd(), before));
-    const std::string bytes= properties.bytes();
-    code= terrace_table_redefine(engine, bytes_of(before), bytes_of(after), bytes_of(bytes));
+    code= redefine_together(before, after, properties.bytes(), others);
   }
   else if (code == TERRACE_ABSENT && server_recovers() && !properties_of(after, &properties))
   {
@@ -436,8 +436,6 @@ int ha_terrace::rename_table(const char *from, const char *to)
   }
   if (!code && !kept.empty())
     forget_statistics(kept);
-  if (!code)
-    note_relations({before, after});
   if (!code)
     Writers::renamed(before, after);
   if (!code && !properties.has(Properties::TEMPORARY))

@@ -6,6 +6,7 @@
   enforced, whatever the setting is later.
 */
 #include "declared.h"
+#include "definitions.h"
 #include "ddl.h"
 #include "globals.h"
 #include "ha_terrace.h"
@@ -15,9 +16,6 @@
 #include "xid.h"
 
 namespace terrace {
-
-/** Between the table's name and the number, in names that are generated: as InnoDB's. */
-static const char GENERATED[]= "_ibfk_";
 
 namespace {
 
@@ -125,12 +123,6 @@ int cannot_add(const Statement &of, const std::string &key, const std::string &w
   return HA_ERR_CANNOT_ADD_FOREIGN;
 }
 
-int refuse_by_name(const std::string &what)
-{
-  my_error(ER_CHECK_NOT_IMPLEMENTED, MYF(0), what.c_str());
-  return HA_ERR_UNSUPPORTED;
-}
-
 /** The server's name of a column, as its definition writes it; false if there is none. */
 bool find_column(Field *const *fields, std::string *name)
 {
@@ -141,21 +133,6 @@ bool find_column(Field *const *fields, std::string *name)
       return true;
     }
   return false;
-}
-
-const char *unequal(const KEY *one, const KEY *other, size_t columns)
-{
-  for (size_t part= 0; part < columns; part++)
-    if (!is_comparable(one->key_part[part].field, other->key_part[part].field))
-      return one->key_part[part].field->field_name.str;
-  return nullptr;
-}
-
-/** Whether NULL in the parent's column would be copied to a column that can't be NULL. InnoDB looks at it in strict mode, and for no other actions. */
-bool copies_null(THD *thd, const ForeignKey &key, const Field *column, const Field *parents)
-{
-  return key.on_update == FK_OPTION_CASCADE && key.on_delete == FK_OPTION_RESTRICT && !column->real_maybe_null() && parents->real_maybe_null() &&
-         thd->is_strict_mode();
 }
 
 /** Checks that the foreign key's actions may change its columns. `parents`: the parent's index, if the parent is there. Handler error. */
@@ -253,57 +230,6 @@ int check_referring(const Statement &of, const Relations &relations)
   return 0;
 }
 
-std::vector<std::string> names_of(List<Key_part_spec> &parts)
-{
-  std::vector<std::string> names;
-  List_iterator<Key_part_spec> each(parts);
-  while (Key_part_spec *part= each++)
-    names.emplace_back(part->field_name.str, part->field_name.length);
-  return names;
-}
-
-std::string lowered(const std::string &name)
-{
-  std::string text= name;
-  if (lower_case_table_names)
-  {
-    text.resize(text.size() * 4 + 1);
-    strcpy(&text[0], name.c_str());
-    my_casedn_str(system_charset_info, &text[0]);
-    text.resize(strlen(text.c_str()));
-  }
-  return text;
-}
-
-/** The number in a name that was generated for the table; 0 if the name is of another form. */
-ulong generated_number(const std::string &table, const std::string &name)
-{
-  const std::string start= table + GENERATED;
-  if (name.size() <= start.size() || !same_name(name.substr(0, start.size()), start))
-    return 0;
-  char *end;
-  const ulong number= strtoul(name.c_str() + start.size(), &end, 10);
-  return *end ? 0 : number;
-}
-
-ForeignKey read(const Statement &of, Foreign_key *from)
-{
-  ForeignKey key;
-  if (from->constraint_name.str)
-    key.name.assign(from->constraint_name.str, from->constraint_name.length);
-  key.parent_database= from->ref_db.str ? lowered(from->ref_db.str) : TableName(of.table).database;
-  key.parent_table= lowered(from->ref_table.str);
-  key.columns= names_of(from->columns);
-  key.parent_columns= names_of(from->ref_columns);
-  // As in InnoDB: SET DEFAULT is RESTRICT.
-  const auto option= [](enum_fk_option one) {
-    return (uchar) (one == FK_OPTION_UNDEF || one == FK_OPTION_SET_DEFAULT ? FK_OPTION_RESTRICT : one);
-  };
-  key.on_delete= option(from->delete_opt);
-  key.on_update= option(from->update_opt);
-  return key;
-}
-
 } // namespace
 
 bool refuse_foreign_keys(THD *thd)
@@ -346,18 +272,15 @@ int declare_foreign_keys(THD *thd, const TABLE *form, HA_CREATE_INFO *info, cons
     return 0;
   ForeignKeys keys;
   std::set<std::string> fresh;
-  ulong number= 0;
   const std::string table= TableName(of.table).table;
-  if (relations)
-    for (const ForeignKey &key : relations->own)
-      number= MY_MAX(number, generated_number(table, key.name));
+  ulong number= generated_number(table, relations.get());
   List_iterator<Key> each(info->alter_info->key_list);
   while (Key *one= each++)
   {
     // CREATE TABLE … LIKE makes none, as in InnoDB.
     if (one->type != Key::FOREIGN_KEY || (one->old ? !alters : foreign_keys(thd) != FOREIGN_KEYS_ENFORCED))
       continue;
-    ForeignKey key= read(of, static_cast<Foreign_key *>(one));
+    ForeignKey key= read_declared(of.table, static_cast<Foreign_key *>(one));
     // As InnoDB, whose server layer says the same of other engines' temporary tables.
     if (info->options & HA_LEX_CREATE_TMP_TABLE)
       return cannot_add(of, "", "Temporary tables can't have foreign key constraints.");
@@ -367,7 +290,7 @@ int declare_foreign_keys(THD *thd, const TABLE *form, HA_CREATE_INFO *info, cons
     for (size_t at= 0; key.name.empty() && at < key.columns.size(); at++)
       shown+= key.columns[at] + (at + 1 < key.columns.size() ? ", " : ")");
     if (key.name.empty())
-      key.name= table + GENERATED + std::to_string(++number);
+      key.name= generated_name(table, ++number);
     if (int error= check_declared(of, shown, one->old, &key))
       return error;
     bool twice= !one->old && has_constraint_beside(of.table, key.name);
@@ -389,135 +312,6 @@ int declare_foreign_keys(THD *thd, const TABLE *form, HA_CREATE_INFO *info, cons
   return 0;
 }
 
-bool keep_foreign_keys(THD *thd, const std::string &name, const TABLE *table, const TABLE *altered, Alter_inplace_info *info,
-                       std::vector<std::string> *made)
-{
-  const auto relations= relations_of(name);
-  if (!relations)
-    return false;
-  Alter_info *alter= info->alter_info;
-  const auto is_dropped= [&](const ForeignKey &key) {
-    List_iterator<Alter_drop> each(alter->drop_list);
-    while (Alter_drop *drop= each++)
-      if (drop->type == Alter_drop::FOREIGN_KEY && key.is_named(drop->name))
-        return true;
-    return false;
-  };
-  /* A column's name after the statement; empty: it is dropped. */
-  const auto name_after= [&](const std::string &column) {
-    List_iterator_fast<Create_field> each(alter->create_list);
-    while (const Create_field *one= each++)
-      if (one->field && same_name(one->field->field_name.str, column))
-        return std::string(one->field_name.str);
-    return std::string();
-  };
-  const auto index_lost= [&](const std::vector<std::string> &before) {
-    const uint was= index_over(table->key_info, table->s->keys, before);
-    my_error(ER_DROP_INDEX_FK, MYF(0), was == MAX_KEY ? "" : table->key_info[was].name.str);
-    return true;
-  };
-  /* Before the statement. */
-  const auto may_be_null= [&](const std::string &column) {
-    for (Field **field= table->field; *field; field++)
-      if (same_name((*field)->field_name.str, column))
-        return (*field)->real_maybe_null();
-    return false;
-  };
-  if (altered->s->versioned)
-    return refuse_by_name("FOREIGN KEY constraints of system-versioned Terrace tables");
-  for (ForeignKey key : relations->own)
-  {
-    if (is_dropped(key))
-      continue;
-    const std::vector<std::string> before= key.columns;
-    const bool itself= key.parent() == name;
-    for (std::string &column : key.columns)
-    {
-      const std::string after= name_after(column);
-      if (after.empty())
-        return index_lost(before);
-      column= after;
-    }
-    for (std::string &column : key.parent_columns)
-      if (itself && !name_after(column).empty())
-        column= name_after(column);
-    const uint own= index_over(altered->key_info, altered->s->keys, key.columns);
-    if (own == MAX_KEY)
-      return index_lost(before);
-    for (size_t part= 0; key.modifies() && part < key.columns.size(); part++)
-    {
-      const Field *column= altered->key_info[own].key_part[part].field;
-      if (!column->real_maybe_null() && (key.on_delete == FK_OPTION_SET_NULL || key.on_update == FK_OPTION_SET_NULL))
-      {
-        my_error(ER_FK_COLUMN_NOT_NULL, MYF(0), before[part].c_str(), key.name.c_str());
-        return true;
-      }
-    }
-    std::unique_ptr<Definition> parent(itself ? nullptr : new Definition(thd, key.parent()));
-    if (parent && parent->error)
-      return true;
-    const TABLE_SHARE *share= parent ? parent->share : altered->s;
-    const KEY *keys= !share ? nullptr : parent ? share->key_info : altered->key_info;
-    const uint index= share ? index_over(keys, share->keys, key.parent_columns) : MAX_KEY;
-    for (size_t part= 0; index != MAX_KEY && part < key.columns.size(); part++)
-      if (may_be_null(before[part]) && copies_null(thd, key, altered->key_info[own].key_part[part].field, keys[index].key_part[part].field))
-      {
-        my_error(ER_FK_COLUMN_NOT_NULL, MYF(0), before[part].c_str(), key.name.c_str());
-        return true;
-      }
-    if (index != MAX_KEY)
-      if (const char *column= unequal(altered->key_info + own, keys + index, key.columns.size()))
-      {
-        my_error(ER_FK_COLUMN_CANNOT_CHANGE, MYF(0), column, key.name.c_str());
-        return true;
-      }
-    made->push_back(key.bytes());
-  }
-  for (const Relations::Child &child : relations->children)
-  {
-    const bool itself= child.table == name;
-    if (itself && is_dropped(child.key))
-      continue;
-    const std::string theirs= quoted(thd, TableName(child.table));
-    std::vector<std::string> after;
-    for (const std::string &column : child.key.parent_columns)
-    {
-      after.push_back(name_after(column));
-      if (after.back().empty())
-      {
-        my_error(ER_FK_COLUMN_CANNOT_DROP_CHILD, MYF(0), column.c_str(), child.key.name.c_str(), theirs.c_str());
-        return true;
-      }
-      if (!itself && !same_name(after.back(), column))
-        return refuse_by_name("RENAME of a column that FOREIGN KEY constraints of other Terrace tables refer to");
-    }
-    if (!itself && alter->flags & ALTER_RENAME)
-      return refuse_by_name("RENAME of a Terrace table that FOREIGN KEY constraints refer to");
-    const uint own= index_over(altered->key_info, altered->s->keys, after);
-    if (own == MAX_KEY)
-      return index_lost(child.key.parent_columns);
-    if (itself)
-      continue;                         // compared above
-    const Definition other(thd, child.table);
-    if (other.error)
-      return true;
-    const uint index= other.share ? index_over(other.share->key_info, other.share->keys, child.key.columns) : MAX_KEY;
-    for (size_t part= 0; index != MAX_KEY && part < after.size(); part++)
-      if (!may_be_null(child.key.parent_columns[part]) && copies_null(thd, child.key, other.share->key_info[index].key_part[part].field, altered->key_info[own].key_part[part].field))
-      {
-        my_error(ER_FK_COLUMN_CANNOT_CHANGE_CHILD, MYF(0), child.key.parent_columns[part].c_str(), child.key.name.c_str(), theirs.c_str());
-        return true;
-      }
-    if (index != MAX_KEY)
-      if (const char *column= unequal(altered->key_info + own, other.share->key_info + index, after.size()))
-      {
-        my_error(ER_FK_COLUMN_CANNOT_CHANGE_CHILD, MYF(0), column, child.key.name.c_str(), theirs.c_str());
-        return true;
-      }
-  }
-  return false;
-}
-
 int refuse_drop(THD *thd, const std::string &name)
 {
   // A table that the statement has made itself goes when the statement fails.
@@ -531,37 +325,6 @@ int refuse_drop(THD *thd, const std::string &name)
   for (const Relations::Child &child : relations->children)
     if (child.table != name && !(thd_sql_command(thd) == SQLCOM_DROP_DB && TableName(child.table).database == database))
       return HA_ERR_ROW_IS_REFERENCED;
-  return 0;
-}
-
-int rename_foreign_keys(THD *thd, const std::string &before, const std::string &after, std::vector<std::string> *keys)
-{
-  if (server_recovers() || is_passing_name(before))
-    return 0;
-  const auto relations= relations_of(before);
-  if (is_passing_name(after))
-  {
-    static const char EXCHANGED[]= "/#sql-exchange-";
-    return relations && after.find(EXCHANGED) != std::string::npos ? HA_ERR_ROW_IS_REFERENCED : 0;
-  }
-  if (relations && relations->other_child(before))
-    return refuse_by_name("RENAME of a Terrace table that FOREIGN KEY constraints refer to");
-  if (relations_of(after) && !thd_test_options(thd, OPTION_NO_FOREIGN_KEY_CHECKS))
-    return refuse_by_name("RENAME to a name that FOREIGN KEY constraints of Terrace tables refer to");
-  if (relations && after.find("#P#") != std::string::npos)
-    return refuse_by_name("FOREIGN KEY constraints of partitioned Terrace tables");
-  const TableName was(before), is(after);
-  for (std::string &bytes : *keys)
-  {
-    ForeignKey key;
-    if (!key.parse(bytes))
-      continue;
-    if (key.parent() == before)
-      key.parent_database= is.database, key.parent_table= is.table;
-    if (const ulong number= generated_number(was.table, key.name))
-      key.name= is.table + GENERATED + std::to_string(number);
-    bytes= key.bytes();
-  }
   return 0;
 }
 

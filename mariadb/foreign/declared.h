@@ -17,13 +17,22 @@ bool refuse_foreign_keys(THD *thd);
 */
 int declare_foreign_keys(THD *thd, const TABLE *form, HA_CREATE_INFO *info, const std::string &name, const std::string &replaced,
                          std::vector<std::string> *made);
-/** The same for an ALTER in place. Returns true, with an error raised, if a foreign key of or to the table would break. */
+/**
+  The same for an ALTER in place. Returns true, with an error raised, if a foreign key of or to the table would break. `others`: tables that refer to a column
+  which gets another name.
+*/
 bool keep_foreign_keys(THD *thd, const std::string &name, const TABLE *table, const TABLE *altered, Alter_inplace_info *info,
-                       std::vector<std::string> *made);
+                       std::vector<std::string> *made, Redefinitions *others);
 /** Whether foreign keys forbid the drop. Handler error. */
 int refuse_drop(THD *thd, const std::string &name);
-/** Changes the foreign keys of a table that gets another name, or refuses that. Handler error. */
-int rename_foreign_keys(THD *thd, const std::string &before, const std::string &after, std::vector<std::string> *keys);
+/** Changes the foreign keys of a table that gets another name, and those of other tables that refer to it, or refuses that. Handler error. */
+int rename_foreign_keys(THD *thd, const std::string &before, const std::string &after, std::vector<std::string> *keys, Redefinitions *others);
+/** Gives a table a name and properties, and in the same change other tables theirs. Returns an engine code. */
+int32_t redefine_together(const std::string &before, const std::string &after, const std::string &properties, const Redefinitions &others);
+/**
+  After a crash: gives a table another name. Foreign keys that refer to it name it `shown` from then on. Returns an engine code.
+*/
+int32_t rename_with_keys(const std::string &before, const std::string &after, const std::string &shown);
 /** If declarations are left out with a warning: the names of foreign keys that an ALTER drops and the table doesn't have. */
 std::vector<std::string> absent_keys_dropped(THD *thd, const TABLE *table, const Relations *relations);
 

@@ -69,7 +69,12 @@ std::string quoted(THD *thd, const std::string &name)
   return std::string(text.ptr(), text.length());
 }
 
-std::string quoted(THD *thd, const TableName &name) { return quoted(thd, name.database) + "." + quoted(thd, name.table); }
+std::string quoted(THD *thd, const TableName &name)
+{
+  // The copy that an ALTER makes has a name that isn't encoded.
+  const bool as_it_is= is_prefix(name.table.c_str(), MYSQL50_TABLE_NAME_PREFIX tmp_file_prefix);
+  return quoted(thd, name.database) + "." + quoted(thd, as_it_is ? name.table.substr(MYSQL50_TABLE_NAME_PREFIX_LENGTH) : name.table);
+}
 
 std::string ForeignKey::text(THD *thd, const std::string &database) const
 {
@@ -97,9 +102,6 @@ TableName::TableName(const std::string &engine_name)
   const size_t slash= engine_name.find(FN_LIBCHAR);
   const auto shown= [](const std::string &name) {
     char text[NAME_LEN + 1];
-    // The copy that an ALTER makes.
-    if (is_prefix(name.c_str(), tmp_file_prefix))
-      return name;
     const uint length= filename_to_tablename(name.c_str(), text, sizeof text, true);
     return std::string(text, length);
   };

@@ -2,6 +2,7 @@
 #include "relations.h"
 #include "globals.h"
 #include "in_doubt.h"
+#include "link.h"
 #include <algorithm>
 #include <atomic>
 #include <map>
@@ -124,6 +125,46 @@ void read_relations()
   for (const auto &one : tables)
     learn(one.first, one.second);
   generation.fetch_add(1, std::memory_order_release);
+}
+
+int32_t edit_referring(const std::string &name, const std::function<void(ForeignKey *)> &edit, Redefinitions *all)
+{
+  std::set<std::string> tables;
+  {
+    std::lock_guard<std::mutex> lock(guard);
+    const auto others= referring.find(name);
+    if (others != referring.end())
+      tables= others->second;
+  }
+  for (const std::string &table : tables)
+  {
+    if (table == name)
+      continue;
+    Properties properties;
+    if (const int32_t code= properties_of(table, &properties))
+      return code;
+    for (std::string &bytes : properties.foreign)
+    {
+      ForeignKey key;
+      if (!key.parse(bytes) || key.parent() != name)
+        continue;
+      edit(&key);
+      bytes= key.bytes();
+    }
+    all->emplace_back(table, properties.bytes());
+  }
+  return 0;
+}
+
+int lock_referring(THD *thd, const std::string &name)
+{
+  const auto relations= relations_of(name);
+  if (relations)
+    for (const Relations::Child &child : relations->children)
+      if (child.table != name)
+        if (int error= lock_definition(thd, child.table, MDL_SHARED_UPGRADABLE))
+          return error;
+  return 0;
 }
 
 bool cascades_come_back(const std::string &name)

@@ -14,7 +14,9 @@
 #define TERRACE_RELATIONS_H
 
 #include "foreign_key.h"
+#include <functional>
 #include <memory>
+#include <utility>
 
 namespace terrace {
 
@@ -46,6 +48,15 @@ std::shared_ptr<const Relations> relations_of(const std::string &name);
 void note_relations(const std::vector<std::string> &names);
 /** Reads those of all tables. */
 void read_relations();
+/** Tables, by their names in the catalog, with the properties that they are to have. */
+typedef std::vector<std::pair<std::string, std::string>> Redefinitions;
+/**
+  Changes, by `edit`, the foreign keys of other tables that refer to the table; `all` gets these tables, and nothing is stored. Returns an engine code.
+  `name` is the engine's.
+*/
+int32_t edit_referring(const std::string &name, const std::function<void(ForeignKey *)> &edit, Redefinitions *all);
+/** Keeps the other tables that refer to it as they are defined until the transaction ends. Raises an error and returns a handler error if that fails. */
+int lock_referring(THD *thd, const std::string &name);
 /** Whether a change of a row of the table may, by cascades, change other rows of the table. `name` is the engine's. */
 bool cascades_come_back(const std::string &name);
 /** Whether another table than `table`, in the same database, has a constraint of this name. Names are the engine's. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 #include "in_doubt.h"
 #include "convert.h"
+#include "declared.h"
 #include "ddl.h"
 #include "definition_files.h"
 #include "errors.h"
@@ -360,7 +361,7 @@ static void match_versions(Tables *tables)
     if (other != tables->end() && !moves.count(move.second))
       continue;
     const std::string passing= database_of(move.first) + FN_LIBCHAR + "#sql-terrace-" + std::to_string(aside.size());
-    if (terrace_table_rename(engine, bytes_of(move.first), bytes_of(passing)))
+    if (rename_with_keys(move.first, passing, passing))
       warn("rename", move.first);
     else
       aside[passing]= move.first;
@@ -368,7 +369,8 @@ static void match_versions(Tables *tables)
   for (const auto &one : aside)
   {
     const std::string &to= moves[one.second];
-    if (terrace_table_rename(engine, bytes_of(one.first), bytes_of(to)))
+    // A table that stays aside counts under its name.
+    if (rename_with_keys(one.first, to, is_passing_name(to) ? one.second : to))
       warn("rename", one.second);
     else
       sql_print_information("Terrace: a rename was interrupted: %s is %s", one.second.c_str(), to.c_str());

@@ -37,7 +37,7 @@ use crate::lock::Isolation;
 use crate::lock::{InTheWay, WantedLock};
 use crate::row::{self, Head, TxnId};
 use crate::storage::sort_file::Spill;
-use crate::table::catalog::{Alter, Source, TableOptions};
+use crate::table::catalog::{Alter, Redefined, Source, TableOptions};
 use crate::table::watch::Watch;
 use crate::table::{IndexDef, Table, TableDef};
 use crate::tree::bulk::{Bulk, Unnamed};
@@ -173,6 +173,16 @@ impl Engine {
         all: &mut [(&mut Alteration, Vec<u8>)],
         options: Option<&TableOptions>,
     ) -> Result<()> {
+        self.commit_alterations_beside(all, options, &[])
+    }
+
+    /// The same, and other tables get other properties in the same change.
+    pub fn commit_alterations_beside(
+        &self,
+        all: &mut [(&mut Alteration, Vec<u8>)],
+        options: Option<&TableOptions>,
+        beside: &[Redefined<'_>],
+    ) -> Result<()> {
         let Some(core) = all.first().map(|(one, _)| one.core.clone()) else { return Ok(()) };
         all.iter_mut().try_for_each(|(one, _)| one.finish_rebuild())?;
         let mut alters = Vec::new();
@@ -201,7 +211,7 @@ impl Engine {
         }
         let counters = set_counters(all)?;
         let dropped =
-            core.catalog.alter_tables(alters, options, built).inspect_err(|_| put_back(&counters))?;
+            core.catalog.alter_tables(alters, options, built, beside).inspect_err(|_| put_back(&counters))?;
         for (one, _) in all.iter_mut() {
             one.table.set_watch(None);
             one.done = true;

@@ -17,6 +17,7 @@ use crate::lock::{Locks, OnDeadlock, OnWait, StatementOf};
 use crate::storage::copy::{BackgroundCopy, Copied, Copier, OnProgress};
 use crate::storage::resize::Size;
 use crate::storage::{Parts, Storage};
+use crate::table::catalog::Redefined;
 use crate::table::catalog::Catalog;
 use crate::table::catalog::rules::{TableRules, WritePolicy};
 use crate::table::row_counters::Rows;
@@ -208,7 +209,11 @@ impl Engine {
     }
     /// Gives the table a name, which may be the one that it has, and other properties, in one change. Durable when it returns.
     pub fn redefine_table(&self, from: &str, to: &str, properties: &[u8]) -> Result<()> {
-        self.core.catalog.redefine_table(from, to, Some(properties))
+        self.redefine_tables(&[Redefined { from, to, properties: Some(properties) }])
+    }
+    /// Gives tables other names and properties, all of them or none after a crash. Durable when it returns.
+    pub fn redefine_tables(&self, all: &[Redefined<'_>]) -> Result<()> {
+        self.core.catalog.redefine_tables(all)
     }
     /// How the table's pages are compressed in objects from now on; None: as the instance's are. Durable when it returns.
     pub fn set_compression(&self, name: &str, codec: Option<Codec>) -> Result<()> {

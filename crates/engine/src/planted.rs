@@ -16,6 +16,8 @@ pub static MANIFEST_KEPT: Switch = Switch::new();
 pub static RESTORED_TOO_EARLY: Switch = Switch::new();
 /// The checkpoint ignores redo that is not applied yet.
 pub static PENDING_REDO_PASSED: Switch = Switch::new();
+/// Tables that are redefined together are written one after the other.
+pub static REDEFINED_APART: Switch = Switch::new();
 /// Views take commits that are not durable yet, and readers under locks do not wait for them.
 pub static SEEN_BEFORE_DURABLE: Switch = Switch::new();
 /// Readers under locks do not wait for the commits that they have seen.

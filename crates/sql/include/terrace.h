@@ -360,6 +360,13 @@ typedef struct {
   bool temporary;
 } terrace_table_definition;
 
+// What becomes of a table. The names may be the same.
+typedef struct {
+  terrace_bytes from;
+  terrace_bytes to;
+  terrace_bytes properties;
+} terrace_redefined;
+
 typedef void (*terrace_table_fn)(void *context, terrace_bytes name, terrace_bytes properties);
 
 // What is roughly true of a table.
@@ -826,6 +833,11 @@ int32_t terrace_table_redefine(const terrace_engine *engine,
                                terrace_bytes to,
                                terrace_bytes properties);
 
+// Gives tables other names and properties, all of them or none after a crash, as `terrace_table_redefine` does with one.
+int32_t terrace_tables_redefine(const terrace_engine *engine,
+                                const terrace_redefined *all,
+                                size_t count);
+
 // Empties tables, all of them or none after a crash, durably, and sets their counters back. Handles opened before must be closed
 // and opened again. Temporary tables are emptied one by one.
 int32_t terrace_tables_truncate(const terrace_engine *engine,
@@ -1267,12 +1279,15 @@ void terrace_alter_counter(terrace_alter *alter,
 
 // Makes the tables what is prepared, all of them or none after a crash, each with its new properties and all with the same
 // options (null: those that they have). No other session uses them, and each has had its last round. Durable when it returns. Options that
-// `terrace_table_set_rules` would refuse are refused, and nothing has changed; but not for what the tables have already.
+// `terrace_table_set_rules` would refuse are refused, and nothing has changed; but not for what the tables have already. Other tables
+// become what `beside` says in the same change, and keep their names.
 int32_t terrace_alter_commit(const terrace_engine *engine,
                              terrace_alter *const *all,
                              const terrace_bytes *properties,
                              size_t count,
-                             const terrace_table_options *options);
+                             const terrace_table_options *options,
+                             const terrace_redefined *beside,
+                             size_t beside_count);
 
 // Begins to fill an empty table (`TERRACE_INVALID` if it is not empty) that no other session knows. It cannot be
 // undone: if it fails, or `terrace_load_finish` is not reached, the table is to be dropped. `owner`'s cancel handle ends it.

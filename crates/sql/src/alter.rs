@@ -4,7 +4,7 @@
 //! session uses the table; commit. A batch lies in the handle's own buffer until its next call.
 
 use crate::bytes::TerraceBytes;
-use crate::catalog::codec_of;
+use crate::catalog::{TerraceRedefined, codec_of, redefined};
 use crate::cursor::{TerraceBatch, append_row};
 use crate::engine::TerraceEngine;
 use crate::engine::rules::{TerraceRules, said_by};
@@ -379,11 +379,12 @@ pub struct TerraceTableOptions {
 
 /// Makes the tables what is prepared, all of them or none after a crash, each with its new properties and all with the same
 /// options (null: those that they have). No other session uses them, and each has had its last round. Durable when it returns. Options that
-/// `terrace_table_set_rules` would refuse are refused, and nothing has changed; but not for what the tables have already.
+/// `terrace_table_set_rules` would refuse are refused, and nothing has changed; but not for what the tables have already. Other tables
+/// become what `beside` says in the same change, and keep their names.
 ///
 /// # Safety
-/// `engine` is open, `all` are `count` different open handles, `properties` as many; `options` and what they point to live during
-/// the call.
+/// `engine` is open, `all` are `count` different open handles, `properties` as many; `options` and what they point to, and `beside`
+/// with its `beside_count` definitions (null if there is none) live during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn terrace_alter_commit(
     engine: *const TerraceEngine,
@@ -391,6 +392,8 @@ pub unsafe extern "C" fn terrace_alter_commit(
     properties: *const TerraceBytes,
     count: usize,
     options: *const TerraceTableOptions,
+    beside: *const TerraceRedefined,
+    beside_count: usize,
 ) -> i32 {
     guard(|| {
         // SAFETY: the caller's promise.
@@ -414,7 +417,9 @@ pub unsafe extern "C" fn terrace_alter_commit(
             // SAFETY: the caller's promise: each handle is open and there once.
             .map(|(alter, properties)| unsafe { (&mut (**alter).alteration, properties.get().to_vec()) })
             .collect();
-        engine.engine.commit_alterations(&mut pairs, options.as_ref())?;
+        // SAFETY: the caller's promise.
+        let beside = unsafe { redefined(beside, beside_count)? };
+        engine.engine.commit_alterations_beside(&mut pairs, options.as_ref(), &beside)?;
         Ok(Code::Ok)
     })
 }

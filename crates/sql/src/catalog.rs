@@ -9,7 +9,7 @@ use std::sync::Arc;
 use terrace_engine::IndexDef;
 use terrace_engine::Table;
 use terrace_engine::TableDef;
-use terrace_engine::table::catalog::Codec;
+use terrace_engine::table::catalog::{Codec, Redefined};
 use terrace_tier::page::PAGE_SIZE;
 
 /// An open table. Freed by `terrace_table_close`.
@@ -201,6 +201,52 @@ pub unsafe extern "C" fn terrace_table_redefine(
     guard(|| {
         // SAFETY: the caller's promise.
         unsafe { (*engine).engine.redefine_table(from.text()?, to.text()?, properties.get())? };
+        Ok(Code::Ok)
+    })
+}
+
+/// What becomes of a table. The names may be the same.
+#[repr(C)]
+pub struct TerraceRedefined {
+    pub from: TerraceBytes,
+    pub to: TerraceBytes,
+    pub properties: TerraceBytes,
+}
+
+/// # Safety
+/// `all` are `count` definitions whose bytes outlive the result; null if there is none.
+pub(crate) unsafe fn redefined<'a>(
+    all: *const TerraceRedefined,
+    count: usize,
+) -> Result<Vec<Redefined<'a>>> {
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    // SAFETY: the caller's promise, here and below.
+    let all = unsafe { std::slice::from_raw_parts(all, count) };
+    let one = |one: &TerraceRedefined| unsafe {
+        Ok(Redefined {
+            from: one.from.text()?,
+            to: one.to.text()?,
+            properties: Some(one.properties.get()),
+        })
+    };
+    all.iter().map(one).collect()
+}
+
+/// Gives tables other names and properties, all of them or none after a crash, as `terrace_table_redefine` does with one.
+///
+/// # Safety
+/// `engine` is open, `all` are `count` definitions that live during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_tables_redefine(
+    engine: *const TerraceEngine,
+    all: *const TerraceRedefined,
+    count: usize,
+) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { (*engine).engine.redefine_tables(&redefined(all, count)?)? };
         Ok(Code::Ok)
     })
 }

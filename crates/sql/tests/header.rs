@@ -20,6 +20,7 @@ const OPEN: &[(&str, &str)] = &[
     ("TerraceTableDefinition", "table_definition"),
     ("TerraceEstimate", "estimate"),
     ("TerraceTableFn", "table_fn"),
+    ("TerraceRedefined", "redefined"),
     ("TerraceKeyFn", "key_fn"),
     ("TerraceEntry", "entry"),
     ("TerraceXidFn", "xid_fn"),

@@ -85,6 +85,12 @@ STATEMENTS = {
     "foreign-parent-copy": "ALTER TABLE t ADD COLUMN w INT, ALGORITHM=COPY",
     "foreign-rename": "RENAME TABLE u TO n",
     "foreign-drop-child": "DROP TABLE u",
+    "foreign-add-in-place": "SET STATEMENT foreign_key_checks = 0 FOR ALTER TABLE u ADD CONSTRAINT f FOREIGN KEY (v) REFERENCES t (id), ALGORITHM=INPLACE",
+    "foreign-rename-parent": "RENAME TABLE t TO n",
+    "foreign-rename-round": "RENAME TABLE t TO a, x TO t, a TO x",
+    "foreign-rename-both": "RENAME TABLE t TO n, u TO t",
+    "foreign-alter-rename-parent": "ALTER TABLE t ADD KEY ks (s), RENAME TO n, ALGORITHM=INPLACE",
+    "foreign-column": "ALTER TABLE t RENAME COLUMN id TO number, ALGORITHM=INPLACE",
 }
 # What comes before the statement: a table becomes a partition behind all others.
 FIRST = {
@@ -95,7 +101,8 @@ FIRST = {
     ],
     "alter-counter": ["ALTER TABLE t AUTO_INCREMENT = 5000"],
     **{name: ["ALTER TABLE u ADD CONSTRAINT f FOREIGN KEY (v) REFERENCES t (id)"]
-       for name in ("foreign-drop", "foreign-drop-by-copy", "foreign-child-copy", "foreign-parent-copy", "foreign-rename", "foreign-drop-child")},
+       for name in ("foreign-drop", "foreign-drop-by-copy", "foreign-child-copy", "foreign-parent-copy", "foreign-rename", "foreign-drop-child",
+                    "foreign-rename-parent", "foreign-rename-round", "foreign-rename-both", "foreign-alter-rename-parent", "foreign-column")},
 }
 # Several tables in one statement, which the server does one after the other: each is as before or as after.
 ONE_BY_ONE = {"drop-many": "DROP TABLE t, u, p", "drop-database": "DROP DATABASE d"}

@@ -275,15 +275,11 @@ def test_what_the_engine_does_not_do_is_refused_by_name(db, engine):
         with pytest.raises(pymysql.err.MySQLError) as refused:
             run(db, "CREATE TABLE nothing (id INT PRIMARY KEY) ENGINE=Terrace SELECT 1 AS id UNION ALL SELECT 1")
         assert refused.value.args[0] == 1062
-    with pytest.raises(pymysql.err.MySQLError) as refused:
-        run(db, "RENAME TABLE p TO nothing")
-    assert refused.value.args[0] == 1178
     run(db, "DROP TABLE w")
     run(db, "CREATE TABLE c (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES p (id)) ENGINE=Terrace")
     run(db, "INSERT INTO p (id) VALUES (1)")
     run(db, "INSERT INTO c VALUES (1, 1)")
-    for statement in ("RENAME TABLE p TO q", "ALTER TABLE p RENAME TO q", "ALTER TABLE p RENAME TO q, ADD COLUMN x INT, ALGORITHM=COPY", "ALTER TABLE p RENAME TO q, ADD COLUMN x INT, ALGORITHM=INPLACE",
-                      "ALTER TABLE p RENAME COLUMN id TO no", "ALTER TABLE p CHANGE id no INT, ALGORITHM=INPLACE", "ALTER TABLE c ADD SYSTEM VERSIONING", "ALTER TABLE p ADD SYSTEM VERSIONING",
+    for statement in ("ALTER TABLE p RENAME TO q, ADD COLUMN x INT, ALGORITHM=COPY", "ALTER TABLE c ADD SYSTEM VERSIONING", "ALTER TABLE p ADD SYSTEM VERSIONING",
                       "CREATE TABLE v (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES p (id)) ENGINE=Terrace WITH SYSTEM VERSIONING"):
         with pytest.raises(pymysql.err.MySQLError) as refused:
             run(db, statement)

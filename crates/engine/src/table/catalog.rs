@@ -11,6 +11,7 @@ mod alter;
 pub mod definition;
 pub mod entry;
 mod made;
+mod redefine;
 pub mod rules;
 mod truncate;
 
@@ -24,6 +25,7 @@ pub use alter::TableOptions;
 pub(crate) use alter::{Alter, Source};
 pub use entry::{Listed, listed};
 use entry::{decode, encode};
+pub use redefine::Redefined;
 use hashbrown::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -522,37 +524,7 @@ impl Catalog {
     }
 
     pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
-        self.redefine_table(from, to, None)
-    }
-
-    /// Gives the table a name, which may be the one that it has, and other properties, in one change. Durable when it returns.
-    pub fn redefine_table(&self, from: &str, to: &str, properties: Option<&[u8]>) -> Result<()> {
-        if to.len() > NAME_MAX {
-            return Err(Error::Invalid(format!("table {to}: the name is too long")));
-        }
-        let _one = self.change()?;
-        let mut known = {
-            let all = self.known.lock();
-            if from != to && all.by_name.contains_key(to) {
-                return Err(Error::Exists(format!("table {to}")));
-            }
-            all.by_name.get(from).cloned().ok_or_else(|| Error::Absent(format!("table {from}")))?
-        };
-        if let Some(properties) = properties {
-            known.def.properties = properties.to_vec();
-        }
-        self.write(to, &known)?;
-        let properties = known.def.properties;
-        let mut all = self.known.lock();
-        if let Some(mut known) = all.remove(from) {
-            if let Some(table) = &known.open {
-                table.set_name(to);
-                table.set_properties(&properties);
-            }
-            known.def.properties = properties;
-            all.insert(to, known);
-        }
-        Ok(())
+        self.redefine_tables(&[Redefined { from, to, properties: None }])
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::definition::{GROUP, Member, encode_group};
 use super::rules::{self, TableRules};
-use super::{Catalog, Codec, KnownTable, encode};
+use super::{Catalog, Codec, KnownTable, Redefined, encode};
 use crate::error::{Error, Result};
 use crate::table::{Table, TableDef};
 use crate::tree::Tree;
@@ -42,14 +42,18 @@ struct Changed {
 
 impl Catalog {
     /// Changes definitions, all of them or none after a crash; durable when it returns. The tables are not in use. Views below
-    /// `built` do not see what the built indexes hold. Each of them has the options from then on, if there are any. Returns the
-    /// spaces that nothing names any more.
+    /// `built` do not see what the built indexes hold. Each of them has the options from then on, if there are any. Other tables
+    /// become what `beside` says in the same change, and keep their names. Returns the spaces that nothing names any more.
     pub(crate) fn alter_tables(
         &self,
         all: Vec<Alter>,
         options: Option<&TableOptions>,
         built: u64,
+        beside: &[Redefined<'_>],
     ) -> Result<Vec<SpaceId>> {
+        if let Some(one) = beside.iter().find(|one| all.iter().any(|alter| alter.name == one.from)) {
+            return Err(Error::Invalid(format!("table {}: it is changed twice", one.from)));
+        }
         let tables: Vec<Arc<Table>> =
             all.iter().map(|one| self.open_table(&one.name)).collect::<Result<_>>()?;
         let mut group = self.change()?;
@@ -58,9 +62,13 @@ impl Catalog {
             .zip(&tables)
             .map(|(one, table)| self.changed(one, table, options, built))
             .collect::<Result<_>>()?;
+        let others = self.redefined(beside)?;
         let written: Vec<(&str, &KnownTable)> =
             changed.iter().map(|one| (one.name.as_str(), &one.known)).collect();
-        self.write_together(&mut group, &written, options.map(|options| &options.rules))?;
+        let redefined: Vec<(&str, &KnownTable)> =
+            beside.iter().map(|one| one.from).zip(&others).collect();
+        self.write_together(&mut group, &written, &redefined, options.map(|options| &options.rules))?;
+        self.become_redefined(beside, others);
         let mut dropped = Vec::new();
         {
             let mut known = self.known.lock();
@@ -159,12 +167,13 @@ impl Catalog {
         Ok(Changed { name, known, dropped })
     }
 
-    /// Writes definitions, all of them or none after a crash, and with them the rules of their tables. When it returns they hold, and
+    /// Writes definitions, all of them or none after a crash, and with them the rules of the tables in `all`. When it returns they hold, and
     /// `group` has those that are to get entries of their own. The caller has the right to change definitions, with no group.
     pub(super) fn write_together(
         &self,
         group: &mut Vec<u32>,
         all: &[(&str, &KnownTable)],
+        beside: &[(&str, &KnownTable)],
         new: Option<&TableRules>,
     ) -> Result<()> {
         let new = new.filter(|new| {
@@ -172,28 +181,36 @@ impl Catalog {
             let none = TableRules::default();
             all.iter().any(|(_, known)| rules.get(&known.id).unwrap_or(&none) != *new)
         });
-        match all {
-            [] => return Ok(()),
-            [(name, known)] if new.is_none() => return self.write(name, known),
+        match (all, beside) {
+            ([], []) => return Ok(()),
+            ([(name, known)], []) if new.is_none() => return self.write(name, known),
             _ => {}
         }
         let stored = new.map(rules::stored).transpose()?;
-        let member = |(name, known): &(&str, &KnownTable)| Member {
+        let member = |(name, known): &(&str, &KnownTable), rules: Option<Vec<u8>>| Member {
             id: known.id,
             definition: encode(name, known),
-            rules: stored.clone(),
+            rules,
         };
-        let members: Vec<Member> = all.iter().map(member).collect();
+        let mut members: Vec<Member> = all.iter().map(|one| member(one, stored.clone())).collect();
+        // All members of a group have rules, or none has: these keep theirs.
+        let kept = |known: &KnownTable| -> Result<Option<Vec<u8>>> {
+            let rules = self.rules.lock().get(&known.id).cloned().unwrap_or_default();
+            new.map(|_| rules::stored(&rules)).transpose()
+        };
+        for one in beside {
+            members.push(member(one, kept(one.1)?));
+        }
         self.write_value(GROUP, &encode_group(&members))?;
         // That is the change. Whatever fails from here on, the group says what holds.
         *group = members.iter().map(|member| member.id).collect();
         if let Some(new) = new {
             let mut rules = self.rules.lock();
-            for id in &*group {
+            for (_, known) in all {
                 if *new == TableRules::default() {
-                    rules.remove(id);
+                    rules.remove(&known.id);
                 } else {
-                    rules.insert(*id, new.clone());
+                    rules.insert(known.id, new.clone());
                 }
             }
         }

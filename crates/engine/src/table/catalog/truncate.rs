@@ -30,7 +30,7 @@ impl Catalog {
         made.keep();
         let written: Vec<(&str, &KnownTable)> =
             all.iter().map(|one| (one.name.as_str(), &one.known)).collect();
-        self.write_together(&mut group, &written, None)?;
+        self.write_together(&mut group, &written, &[], None)?;
         let mut old = Vec::new();
         {
             let mut known = self.known.lock();
