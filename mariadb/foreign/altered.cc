@@ -6,6 +6,7 @@
 #include "globals.h"
 #include "ha_terrace.h"
 #include "in_doubt.h"
+#include "latest_error.h"
 #include "link.h"
 
 namespace terrace {
@@ -153,10 +154,14 @@ static bool check_added(THD *thd, const std::string &name, const TABLE *altered,
 {
   const char *said= from->name.str ? from->name.str : "";
   const uint own= index_over(altered->key_info, altered->s->keys, key->columns);
+  const auto failed= [&](const char *why) {
+    keep_foreign_error(thd, "Alter  table " + quoted(thd, TableName(name)) + " with foreign key " + quoted(thd, key->name) + " constraint failed. " + why);
+    return true;
+  };
   if (own == MAX_KEY)
   {
     my_error(ER_FK_NO_INDEX_CHILD, MYF(0), said, altered->s->table_name.str);
-    return true;
+    return failed("There is no index in the table where the columns appear as the first columns.");
   }
   const auto spell= [](Field *const *fields, std::vector<std::string> *columns) {
     for (std::string &column : *columns)
@@ -179,7 +184,7 @@ static bool check_added(THD *thd, const std::string &name, const TABLE *altered,
     if (index == MAX_KEY || unequal(altered->key_info + own, keys + index, key->columns.size()))
     {
       my_error(ER_FK_NO_INDEX_PARENT, MYF(0), said, from->ref_table.str);
-      return true;
+      return failed("There is no index of comparable columns in the referenced table where the referenced columns appear as the first columns.");
     }
     spell(parent ? share->field : altered->field, &key->parent_columns);
     key->parent_index= keys[index].name.str;
@@ -188,7 +193,7 @@ static bool check_added(THD *thd, const std::string &name, const TABLE *altered,
     if (!altered->key_info[own].key_part[part].field->real_maybe_null() && (key->on_delete == FK_OPTION_SET_NULL || key->on_update == FK_OPTION_SET_NULL))
     {
       my_error(ER_FK_INCORRECT_OPTION, MYF(0), altered->s->table_name.str, (TableName(name).database + "/" + key->name).c_str());
-      return true;
+      return failed("A SET NULL condition is defined on a column that is defined as NOT NULL.");
     }
   return false;
 }

@@ -11,6 +11,7 @@
 #include "globals.h"
 #include "ha_terrace.h"
 #include "in_doubt.h"
+#include "latest_error.h"
 #include "link.h"
 #include "relations.h"
 #include "xid.h"
@@ -119,6 +120,7 @@ int cannot_add(const Statement &of, const std::string &key, const std::string &w
 {
   const std::string text= std::string(of.alters ? "Alter" : "Create") + "  table " + quoted(of.thd, TableName(of.table)) + " with foreign key " + key +
                           " constraint failed. " + why;
+  keep_foreign_error(of.thd, text);
   push_warning(of.thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_CANNOT_ADD_FOREIGN, text.c_str());
   return HA_ERR_CANNOT_ADD_FOREIGN;
 }

@@ -13,6 +13,7 @@
 #include "foreign.h"
 #include "errors.h"
 #include "globals.h"
+#include "latest_error.h"
 #include <algorithm>
 #include <tuple>
 
@@ -97,6 +98,9 @@ int ha_terrace::foreign_error(int error, const std::string &child, const Foreign
 {
   const TableName name(child);
   m_foreign_said= quoted(ha_thd(), name) + ", " + key.text(ha_thd(), name.database);
+  const char *what= error == HA_ERR_NO_REFERENCED_ROW ? "A child row has no parent: "
+                    : error == HA_ERR_ROW_IS_REFERENCED ? "A parent row has a child, or a child cannot be changed with it: " : "A chain of cascades is too long: ";
+  keep_foreign_error(ha_thd(), what + m_foreign_said);
   return error;
 }
 

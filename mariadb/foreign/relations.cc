@@ -127,6 +127,17 @@ void read_relations()
   generation.fetch_add(1, std::memory_order_release);
 }
 
+std::vector<Relations::Child> all_foreign_keys()
+{
+  std::vector<Relations::Child> all;
+  std::lock_guard<std::mutex> lock(guard);
+  for (const auto &one : known)
+    if (one.second.counts_as == one.first)
+      for (const ForeignKey &key : one.second.keys)
+        all.push_back({one.first, key});
+  return all;
+}
+
 int32_t edit_referring(const std::string &name, const std::function<void(ForeignKey *)> &edit, Redefinitions *all)
 {
   std::set<std::string> tables;

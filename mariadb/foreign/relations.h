@@ -48,6 +48,8 @@ std::shared_ptr<const Relations> relations_of(const std::string &name);
 void note_relations(const std::vector<std::string> &names);
 /** Reads those of all tables. */
 void read_relations();
+/** All tables' foreign keys. */
+std::vector<Relations::Child> all_foreign_keys();
 /** Tables, by their names in the catalog, with the properties that they are to have. */
 typedef std::vector<std::pair<std::string, std::string>> Redefinitions;
 /**

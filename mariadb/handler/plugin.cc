@@ -531,6 +531,8 @@ maria_declare_plugin(terrace)
 TERRACE_VIEW("TERRACE_SPACES", "Where the pages of each table and index are", start_spaces),
 TERRACE_VIEW("TERRACE_IO", "Requests to the tiers, by purpose", start_io),
 TERRACE_VIEW("TERRACE_RULES", "Quotas, limits and placement of tables", start_rules),
+TERRACE_VIEW("TERRACE_FOREIGN", "Foreign keys", start_foreign),
+TERRACE_VIEW("TERRACE_FOREIGN_COLS", "Columns of foreign keys", start_foreign_cols),
 TERRACE_VIEW("TERRACE_INDEX_STATISTICS", "What is where, what was read from where, and what it costs, by index", start_index_statistics),
 TERRACE_VIEW("TERRACE_TABLE_STATISTICS", "What is where, what was read from where, and what it costs, by table", start_table_statistics),
 TERRACE_VIEW("TERRACE_MISS_RATIO_CURVE", "Expected misses and costs for other sizes of memory and flash", start_miss_ratio_curve),

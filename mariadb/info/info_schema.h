@@ -22,6 +22,8 @@ extern struct st_mysql_information_schema info_schema_interface;
 int start_spaces(void *place);
 int start_io(void *place);
 int start_rules(void *place);
+int start_foreign(void *place);
+int start_foreign_cols(void *place);
 
 /** Decodes `db/table` (for a partition with `#P#partition#SP#subpartition`) from file name encoding into plain names. */
 std::string name_of_table(const std::string &path);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 #include "status.h"
 #include "globals.h"
+#include "latest_error.h"
 #include "lock_report.h"
 #include "space_tables.h"
 
@@ -102,6 +103,9 @@ bool show_status(handlerton *, THD *thd, stat_print_fn *print, enum ha_stat_type
   const std::string deadlock= last_deadlock(thd->variables.time_zone);
   if (!deadlock.empty())
     sections.push_back({"latest_deadlock", deadlock});
+  const std::string foreign= latest_foreign_error(thd->variables.time_zone);
+  if (!foreign.empty())
+    sections.push_back({"latest_foreign_key_error", foreign});
   terrace_engine_report(engine, section_of, &sections);
   sections.push_back({"transactions", transactions_in_words()});
   for (const auto &[name, lines] : sections)

@@ -215,21 +215,14 @@ pub struct TerraceRedefined {
 
 /// # Safety
 /// `all` are `count` definitions whose bytes outlive the result; null if there is none.
-pub(crate) unsafe fn redefined<'a>(
-    all: *const TerraceRedefined,
-    count: usize,
-) -> Result<Vec<Redefined<'a>>> {
+pub(crate) unsafe fn redefined<'a>(all: *const TerraceRedefined, count: usize) -> Result<Vec<Redefined<'a>>> {
     if count == 0 {
         return Ok(Vec::new());
     }
     // SAFETY: the caller's promise, here and below.
     let all = unsafe { std::slice::from_raw_parts(all, count) };
     let one = |one: &TerraceRedefined| unsafe {
-        Ok(Redefined {
-            from: one.from.text()?,
-            to: one.to.text()?,
-            properties: Some(one.properties.get()),
-        })
+        Ok(Redefined { from: one.from.text()?, to: one.to.text()?, properties: Some(one.properties.get()) })
     };
     all.iter().map(one).collect()
 }

@@ -65,8 +65,7 @@ impl Catalog {
         let others = self.redefined(beside)?;
         let written: Vec<(&str, &KnownTable)> =
             changed.iter().map(|one| (one.name.as_str(), &one.known)).collect();
-        let redefined: Vec<(&str, &KnownTable)> =
-            beside.iter().map(|one| one.from).zip(&others).collect();
+        let redefined: Vec<(&str, &KnownTable)> = beside.iter().map(|one| one.from).zip(&others).collect();
         self.write_together(&mut group, &written, &redefined, options.map(|options| &options.rules))?;
         self.become_redefined(beside, others);
         let mut dropped = Vec::new();
