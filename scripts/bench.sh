@@ -92,6 +92,6 @@ fig6 | fig7 | fig8a | fig8b | fig8c | fig-split | sql-*)
   case $NAME in fig*) WITH=plots ;; esac
   "$("$ROOT/scripts/python.sh" $WITH)" "bench/${NAME//-/_}.py" "$OUT"
   ;;
-*) fail "NAME=$NAME is not one of embedded, files, kv-memory, kv-redis, kv-tiered, memory, fig6, fig7, fig8a, fig8b, fig8c, fig-split, split, sql-bypass, sql-cold, sql-disk, sql-first, sql-flash, sql-instructions, sql-load, sql-locks, sql-memory, sql-tables, sql-tpcc, traces" ;;
+*) fail "NAME=$NAME is not one of embedded, files, kv-memory, kv-redis, kv-tiered, memory, fig6, fig7, fig8a, fig8b, fig8c, fig-split, split, sql-bypass, sql-cold, sql-disk, sql-first, sql-flash, sql-foreign-keys, sql-instructions, sql-load, sql-locks, sql-memory, sql-tables, sql-tpcc, traces" ;;
 esac
 say "Written: $OUT/$NAME.json"

@@ -17,7 +17,7 @@ fn open(on: &Machine) -> Result<Arc<Engine>, Error> {
     on.open(kit::config(4 << 20, 8 << 20, 64 << 20))
 }
 
-/// The properties of the tables that there are.
+/// The properties of each table that exists.
 fn found(engine: &Engine) -> [Option<Vec<u8>>; 4] {
     NAMES.map(|name| engine.table_properties(name).ok())
 }
