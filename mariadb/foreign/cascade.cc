@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 #include "cascade.h"
 #include "globals.h"
+#include "ha_terrace.h"
 #include "link.h"
 #include "sql_base.h"
 #include "table_cache.h"
@@ -89,6 +90,7 @@ void Cascades::close_tables()
 {
   for (const auto &one : all)
   {
+    static_cast<ha_terrace *>(one->table->file)->leave_cascades();
     if (!one->list)
       continue;
     TABLE_SHARE *share= one->table->s;

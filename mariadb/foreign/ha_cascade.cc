@@ -28,14 +28,14 @@ struct ha_terrace::Cause
 };
 
 /** Changes the children of a row as their foreign key says. The row is the chain's last, and the children's key is in m_foreign->bytes. */
-int ha_terrace::cascade(const Link &link, const uchar *old, const uchar *record)
+int ha_terrace::cascade(Link &link, const uchar *old, const uchar *record)
 {
   THD *thd= ha_thd();
   Cascades &all= m_session->cascades;
   const Bytes &key= m_foreign->bytes;
   // A table is opened only if there is a row.
   if (!all.is_open(thd, link.name))
-    if (const int32_t code= link.find(m_session->transaction(), key, false, all))
+    if (const int32_t code= link.find(*m_session, key, false))
       return code == TERRACE_NO_ROW ? 0 : map(code);
   int error;
   TABLE *child= all.take(thd, link.name, &error);
@@ -62,6 +62,27 @@ void ha_terrace::enter_cascade(Session *session)
   table->use_all_columns();
 }
 
+/** Called between two cascades of a statement. The cursor stays open, because as a rule the next one seeks in the same index. */
+void ha_terrace::rest_cursor()
+{
+  count_reads();
+  free_retired();
+  m_batch_left= m_steps= 0;
+  m_direction= NOWHERE;
+  m_at_cursor= m_prefix_set= m_semi_read= m_bare= false;
+  m_gap= ON_ROW;
+  m_current= Row();
+  m_cut_runs.clear();
+  m_cut_kept.reset();
+}
+
+/** Called at the end of the statement, while its transaction is open. */
+void ha_terrace::leave_cascades()
+{
+  close_cursor();
+  free_retired();
+}
+
 /** Whether a column of the foreign key is in the primary key. */
 bool ha_terrace::changes_position(const Link &link) const
 {
@@ -85,7 +106,7 @@ int ha_terrace::follow(const Cause &cause, const Bytes &key)
   m_any_order= true;
   active_index= index;
   uchar *const row= table->record[0];
-  int error= open_cursor(tree_of(index), false);
+  int error= m_cursor && m_tree == tree_of(index) ? 0 : open_cursor(tree_of(index), false);
   if (!error)
   {
     if (is_last && (cause.deletes() || !changes_position(cause.link)))
@@ -100,8 +121,7 @@ int ha_terrace::follow(const Cause &cause, const Bytes &key)
       error= change_gathered();
   }
   end_gathering();
-  close_cursor();
-  free_retired();
+  rest_cursor();
   active_index= MAX_KEY;
   m_any_order= m_one_by_one= false;
   m_follows= nullptr;

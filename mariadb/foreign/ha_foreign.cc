@@ -156,7 +156,7 @@ int ha_terrace::check_parents(const uchar *record, const uchar *old, bool *prima
       if (!m_session->loads.empty())
         if (int error= finish_loads_of(link->name))
           return error;
-      code= link->find(m_session->transaction(), foreign->bytes, copies, m_session->cascades);
+      code= link->find(*m_session, foreign->bytes, copies);
     }
     if (code == TERRACE_NO_ROW)
     {
@@ -269,7 +269,7 @@ int ha_terrace::check_children(const uchar *old, const uchar *record)
           return error;
         continue;
       }
-      code= link->find(m_session->transaction(), foreign->bytes, false, m_session->cascades);
+      code= link->find(*m_session, foreign->bytes, false);
     }
     if (!code)
       return foreign_error(HA_ERR_ROW_IS_REFERENCED, link->name, link->key);

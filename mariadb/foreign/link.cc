@@ -3,6 +3,7 @@
 #include "globals.h"
 #include "in_doubt.h"
 #include "kill_scope.h"
+#include "session.h"
 #include "sql_base.h"
 #include "table_cache.h"
 #include "mdl.h"
@@ -140,6 +141,7 @@ int Link::prepare(THD *thd, TABLE *table)
   const ulonglong now= relations_generation();
   if (generation != now)
   {
+    close_cursor();
     terrace_table_close(handle);
     handle= nullptr;
     if (int error= resolve(thd, table))
@@ -175,19 +177,30 @@ bool Link::encode(const uchar *record, Bytes *out) const
   return true;
 }
 
-int32_t Link::find(terrace_txn *txn, const Bytes &bytes, bool releases, const Cascades &all) const
+int32_t Link::find(Session &session, const Bytes &bytes, bool releases)
 {
+  terrace_txn *const txn= session.transaction();
+  const Cascades &all= session.cascades;
   const bool some_go= all.deletes(name, other_index);
   if (is_row && !releases && !some_go)
     return terrace_row_lock(txn, handle, bytes_of(bytes.data(), bytes.size()), TERRACE_LOCK_SHARED);
-  terrace_cursor_options options= {};
-  options.size= sizeof options;
-  options.index= tree;
-  options.lock= TERRACE_LOCK_SHARED;
-  options.rows_alone= true;
-  terrace_cursor *cursor= nullptr;
-  if (const int32_t code= terrace_cursor_open(txn, handle, &options, &cursor))
-    return code;
+  // A load that ends gives its table other trees.
+  if (begun != session.begun || !session.loads.empty())
+    close_cursor();
+  begun= session.begun;
+  if (!cursor)
+  {
+    terrace_cursor_options options= {};
+    options.size= sizeof options;
+    options.index= tree;
+    options.lock= TERRACE_LOCK_SHARED;
+    options.rows_alone= true;
+    if (const int32_t code= terrace_cursor_open(txn, handle, &options, &cursor))
+    {
+      cursor= nullptr;
+      return code;
+    }
+  }
   terrace_fetch fetch= {};
   fetch.size= sizeof fetch;
   fetch.seek= TERRACE_SEEK_AT_LEAST;
@@ -208,7 +221,6 @@ int32_t Link::find(terrace_txn *txn, const Bytes &bytes, bool releases, const Ca
     code= terrace_cursor_fetch_rows(cursor, &fetch, &rows);
   if (!code && releases)
     terrace_cursor_unlock_last(cursor);
-  terrace_cursor_close(cursor);
   return code;
 }
 

@@ -35,6 +35,8 @@ public:
 /** Locks the metadata of the table against changes. Raises an error and returns a handler error if that fails. */
 int lock_definition(THD *thd, const std::string &name, enum_mdl_type type= MDL_SHARED_READ);
 
+class Session;
+
 class Link
 {
 public:
@@ -47,6 +49,7 @@ public:
   int prepare(THD *thd, TABLE *table);
   void close()
   {
+    close_cursor();
     terrace_table_close(handle);
     handle= nullptr;
     locked= false;
@@ -58,10 +61,10 @@ public:
   bool encode(const uchar *record, Bytes *out) const;
   bool resolve_own(TABLE *table);
   /**
-    Looks for a row with this key, and locks it, shared, until the transaction ends; if it `releases`, only until the call ends. Rows that `all` deletes don't
+    Looks for a row with this key, and locks it, shared, until the transaction ends; if it `releases`, only until the call ends. Rows that a cascade is deleting don't
     count. An engine code.
   */
-  int32_t find(terrace_txn *txn, const Bytes &bytes, bool releases, const Cascades &all) const;
+  int32_t find(Session &session, const Bytes &bytes, bool releases);
 
   const ForeignKey key;
   const std::string name;               // of the other table
@@ -73,7 +76,16 @@ public:
 
 private:
   int resolve(THD *thd, TABLE *table);
+  void close_cursor()
+  {
+    if (cursor)
+      terrace_cursor_close(cursor);
+    cursor= nullptr;
+  }
   bool locked= false;
+  /* Of look-ups in the statement at hand, and the transaction that it is of (Session::begun). */
+  terrace_cursor *cursor= nullptr;
+  ulonglong begun= 0;
   ulonglong generation= 0;
   std::vector<KeyPart> reads, writes;
   uint tree= 0;

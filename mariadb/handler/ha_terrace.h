@@ -90,6 +90,7 @@ public:
   int start_stmt(THD *thd, thr_lock_type type) override;
   int extra(enum ha_extra_function operation) override;
   int reset() override;
+  void leave_cascades();
   void free_retired()
   {
     if (m_retired)
@@ -489,7 +490,8 @@ private:
   bool may_change_under_scan(THD *thd) const;
   bool cascades_update() const;
   void close_links();
-  int cascade(const terrace::Link &link, const uchar *old, const uchar *record);
+  int cascade(terrace::Link &link, const uchar *old, const uchar *record);
+  void rest_cursor();
   void enter_cascade(terrace::Session *session);
   struct Cause;
   int follow(const Cause &cause, const terrace::Bytes &key);

@@ -86,6 +86,7 @@ int Session::settle_seen()
 
 int Session::begin(THD *thd)
 {
+  begun++;
   level= isolation_of(thd);
   strict= one_way= false;
   tells= true;

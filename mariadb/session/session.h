@@ -72,6 +72,8 @@ public:
   int enter(THD *thd);
   /** The open transaction, or null. */
   terrace_txn *transaction() const { return txn; }
+  /** How many transactions have begun. */
+  ulonglong begun= 0;
   /** From now on what this thread reads is the session's. */
   void begin_reads();
   /** Adds what this thread has read to `reads`; returns it. */
