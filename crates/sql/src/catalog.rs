@@ -219,10 +219,12 @@ pub(crate) unsafe fn redefined<'a>(all: *const TerraceRedefined, count: usize) -
     if count == 0 {
         return Ok(Vec::new());
     }
-    // SAFETY: the caller's promise, here and below.
+    // SAFETY: the caller's promise.
     let all = unsafe { std::slice::from_raw_parts(all, count) };
-    let one = |one: &TerraceRedefined| unsafe {
-        Ok(Redefined { from: one.from.text()?, to: one.to.text()?, properties: Some(one.properties.get()) })
+    let one = |one: &TerraceRedefined| {
+        // SAFETY: the caller's promise.
+        let (from, to, properties) = unsafe { (one.from.text()?, one.to.text()?, one.properties.get()) };
+        Ok(Redefined { from, to, properties: Some(properties) })
     };
     all.iter().map(one).collect()
 }
