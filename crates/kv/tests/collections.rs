@@ -109,3 +109,17 @@ fn wrong_field_lists_are_refused() {
         assert_eq!(client.ask(command), error(text), "{command}");
     }
 }
+
+#[test]
+fn numbers_on_which_random_commands_found_differences_are_those_of_redis() {
+    let server = Server::start();
+    let mut client = server.connect();
+    assert_eq!(client.ask("ZADD zeros 0 d"), int(1));
+    // Minus zero and, as zero times infinity is no number, zero.
+    assert_eq!(client.ask("ZUNION 2 zeros zeros WEIGHTS -1 inf WITHSCORES"), bulks(&["d", "0"]));
+    assert_eq!(client.ask("ZUNION 1 zeros WEIGHTS -1 WITHSCORES"), bulks(&["d", "-0"]));
+    assert_eq!(client.ask("HSET hash hex 0x10"), int(1));
+    assert_eq!(client.ask("HINCRBYFLOAT hash hex 3"), bulk("19"));
+    assert_eq!(client.ask("INCRBYFLOAT large 9223372036854775807"), bulk("9223372036854775807"));
+    assert_eq!(client.ask("INCRBYFLOAT large 1.5"), bulk("9223372036854775808"));
+}

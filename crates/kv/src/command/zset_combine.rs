@@ -224,7 +224,12 @@ fn compute(
             for (source, weight) in sources.iter().zip(&options.weights) {
                 source.visit(|member, score| {
                     let score = not_nan(score * weight);
-                    let score = result.score(member).map_or(score, |old| options.aggregate.join(old, score));
+                    let old = result.score(member);
+                    let score = old.map_or(score, |old| options.aggregate.join(old, score));
+                    // A score that is equal would keep the sign of its zero.
+                    if score == 0.0 && old.is_some() {
+                        result.remove(member);
+                    }
                     result.insert(member, score, limits);
                     true
                 });
