@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use terrace_files::client::Client;
 use terrace_files::config::{self, Config};
+use terrace_files::peers::{Members, PATIENCE, Settings, read_secret};
 use terrace_files::run::{self, Daemon};
 use terrace_files::wire::BATCH_MAX;
 use terrace_files_s3::Door;
@@ -55,6 +56,27 @@ pub struct Files {
     /// Clients at a time
     #[arg(long, default_value_t = config::CLIENTS_MAX)]
     clients: usize,
+    /// Be one cache with other nodes' daemons: where they connect, such as 10.0.0.5:9500
+    #[arg(long, requires = "peer_secret")]
+    peer_listen: Option<std::net::SocketAddr>,
+    /// What the other nodes know this one by, and connect to; without it as --peer-listen
+    #[arg(long, requires = "peer_listen")]
+    peer_address: Option<String>,
+    /// All nodes of the cache, this one too, by their addresses: a:9500,b:9500
+    #[arg(long, requires = "peer_listen", conflicts_with = "etcd", value_delimiter = ',')]
+    peers: Vec<String>,
+    /// The nodes register in etcd: its URLs, such as http://10.0.0.1:2379
+    #[arg(long, requires = "peer_listen", value_delimiter = ',')]
+    etcd: Vec<String>,
+    /// The nodes' keys in etcd begin with this
+    #[arg(long, default_value = "/terrace/files")]
+    etcd_prefix: String,
+    /// A file of the secret that all nodes share; readable by its owner alone
+    #[arg(long, requires = "peer_listen")]
+    peer_secret: Option<PathBuf>,
+    /// Bytes a second that are given to a node that joins; 0: no limit
+    #[arg(long, default_value = "512M", value_parser = config::bytes)]
+    peer_rate: u64,
     /// Serve the bucket as an S3 endpoint, too, at this address, such as 127.0.0.1:9400
     #[arg(long)]
     s3_listen: Option<std::net::SocketAddr>,
@@ -127,7 +149,31 @@ pub fn run(options: Files) -> ExitCode {
     }
 }
 
+/// None: this daemon is alone.
+fn peers(options: &Files) -> Result<Option<Settings>, String> {
+    let (Some(listen), Some(secret)) = (options.peer_listen, &options.peer_secret) else { return Ok(None) };
+    let address = options.peer_address.clone().unwrap_or_else(|| listen.to_string());
+    if options.peer_address.is_none() && listen.ip().is_unspecified() {
+        return Err(format!(
+            "{listen} is no address that other nodes can connect to: --peer-address is needed"
+        ));
+    }
+    let members = match (options.peers.is_empty(), options.etcd.is_empty()) {
+        (false, true) => Members::Listed(options.peers.clone()),
+        (true, false) => Members::Etcd { urls: options.etcd.clone(), prefix: options.etcd_prefix.clone() },
+        _ => return Err("--peers or --etcd is needed with --peer-listen".into()),
+    };
+    if let Members::Listed(list) = &members
+        && !list.contains(&address)
+    {
+        return Err(format!("--peers does not name this node, {address}: all nodes have the same list"));
+    }
+    let (secret, rate) = (read_secret(secret)?, options.peer_rate);
+    Ok(Some(Settings { listen, address, members, secret, patience: PATIENCE, rate }))
+}
+
 fn serve(options: Files) -> Result<(), String> {
+    let peers = peers(&options)?;
     let missing = || "--store and --memory are needed".to_string();
     let mut config = Config::new(&options.store.ok_or_else(missing)?, options.memory.ok_or_else(missing)?);
     config.endpoint = options.store_endpoint;
@@ -140,6 +186,7 @@ fn serve(options: Files) -> Result<(), String> {
     config.objects = options.objects;
     config.store_weight = options.store_weight;
     config.packing = options.packing == "on";
+    config.peers = peers;
     config.has_front = options.s3_listen.is_some();
     let store = run::open_store(&config)?;
     let keys =

@@ -18,12 +18,16 @@
 
 mod beside;
 mod checks;
+mod forget;
 mod lru;
+mod peers;
 mod room;
 #[cfg(test)]
 mod tests;
+mod unsaved;
 
 pub use beside::{Offer, Wanted, number_of};
+pub use peers::Held;
 pub use room::{Room, Victim};
 
 use crate::memory::extents::{Extent, Extents};
@@ -104,7 +108,12 @@ pub struct Read {
     pub length: u64,
     /// The version that it must be.
     pub expected: Option<Arc<str>>,
+    /// What is known of the file must have been true at this time or later; 0: as the freshness says.
+    pub since: Nanos,
 }
+
+/// The client of reads that other nodes have asked for: no client's id.
+pub const PEER: u64 = u64::MAX - 1;
 
 /// Bytes that a client now has a lease on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -122,6 +131,8 @@ pub struct Done {
     pub request: u64,
     pub item: u32,
     pub answer: Result<(Meta, Vec<Leased>), Fault>,
+    /// For [`PEER`]: when what is said of the file was known to be true.
+    pub checked: Nanos,
 }
 
 /// A flight to make: a request to flash or the store.
@@ -133,6 +144,14 @@ pub enum Task {
     Head { path: Arc<str>, epoch: u64 },
     /// A block: answered by [`Catalogue::loaded`].
     Block { path: Arc<str>, version: Arc<str>, index: u32, len: u64, flight: u64 },
+}
+
+impl Task {
+    pub fn path(&self) -> &str {
+        match self {
+            Task::Start { path, .. } | Task::Head { path, .. } | Task::Block { path, .. } => path,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -158,6 +177,8 @@ pub struct Counts {
 struct Known {
     meta: Meta,
     checked: Nanos,
+    /// The store did not answer at that time.
+    is_doubted: bool,
 }
 
 struct Check {
@@ -257,6 +278,8 @@ pub struct Catalogue {
     pub done: Vec<Done>,
     pub tasks: Vec<Task>,
     pub counts: Counts,
+    /// By a hash of the path: a version of such a path that was current before this time is not believed.
+    floors: Box<[Nanos]>,
     /// The counts of brought files that were told already.
     brought_told: (u64, u64),
     /// Bytes were freed since the flag was cleared.
@@ -291,6 +314,7 @@ impl Catalogue {
             done: Vec::new(),
             tasks: Vec::new(),
             counts: Counts::default(),
+            floors: vec![0; peers::FLOORS].into(),
             brought_told: (0, 0),
             freed: false,
         }
@@ -356,8 +380,11 @@ impl Catalogue {
             self.order.push_back(read.path.clone());
             File::default()
         });
-        let is_fresh = file.check.is_none()
-            && file.known.as_ref().is_some_and(|known| self.settings.freshness.holds(known.checked, now));
+        let holds = |known: &Known| {
+            let is_believed = read.client != PEER || !known.is_doubted;
+            is_believed && known.checked >= read.since && self.settings.freshness.holds(known.checked, now)
+        };
+        let is_fresh = file.check.is_none() && file.known.as_ref().is_some_and(holds);
         if is_fresh {
             return self.look(read, 0);
         }
@@ -439,13 +466,20 @@ impl Catalogue {
 
     fn answer(&mut self, read: &Read, meta: Meta, parts: Vec<Leased>) {
         let Read { client, request, item, .. } = *read;
-        self.done.push(Done { client, request, item, answer: Ok((meta, parts)) });
+        let known = if client == PEER {
+            self.files.get(&read.path).and_then(|file| file.known.as_ref())
+        } else {
+            None
+        };
+        let checked =
+            known.filter(|known| known.meta == meta && !known.is_doubted).map_or(0, |known| known.checked);
+        self.done.push(Done { client, request, item, answer: Ok((meta, parts)), checked });
     }
 
     fn fail(&mut self, read: &Read, fault: Fault) {
         self.counts.failed += 1;
         let Read { client, request, item, .. } = *read;
-        self.done.push(Done { client, request, item, answer: Err(fault) });
+        self.done.push(Done { client, request, item, answer: Err(fault), checked: 0 });
     }
 
     fn lease(&mut self, id: BlockId) {
@@ -570,93 +604,6 @@ impl Catalogue {
             return self.fail(&waiting.read, Fault::Changed);
         }
         self.check(waiting.read, waiting.restarts + 1, now);
-    }
-
-    /// Nothing known of the file holds any more: detaches its blocks. The reads that waited for blocks are returned.
-    fn void(&mut self, path: &Arc<str>) -> Vec<u64> {
-        let mut waiters = Vec::new();
-        let Some(file) = self.files.get_mut(path) else { return waiters };
-        file.known = None;
-        for (_, slot) in std::mem::take(&mut file.slots) {
-            match slot {
-                Slot::Loading { waiters: of_slot, .. } => waiters.extend(of_slot),
-                Slot::Here(block) => self.detach(block),
-            }
-        }
-        waiters
-    }
-
-    /// The block leaves its file, which has forgotten it already.
-    fn detach(&mut self, id: BlockId) {
-        let Some(Some(block)) = self.blocks.get_mut(id as usize) else { return };
-        block.attached = false;
-        let (path, number, is_leased) = (block.path.clone(), block.index, block.leases > 0);
-        self.withdraw(&path, number);
-        if !is_leased {
-            self.lru.remove(id);
-            self.free(id);
-        }
-    }
-
-    /// The file was written or deleted through this daemon: what flights under way will say of it may be older than that.
-    pub fn written(&mut self, path: &Arc<str>, now: Nanos) {
-        let Some(file) = self.files.get_mut(path) else { return };
-        file.epoch += 1;
-        if planted::KNOWN_AFTER_WRITE.on() {
-            return;
-        }
-        self.void(path).into_iter().for_each(|id| self.restart(id, now));
-    }
-
-    /// Drops what is cached of files whose path starts with `prefix`, except what is loading. Returns them with their lengths.
-    pub fn forget(&mut self, prefix: &str) -> Vec<(Arc<str>, u64)> {
-        let paths: Vec<Arc<str>> =
-            self.files.keys().filter(|path| path.starts_with(prefix)).cloned().collect();
-        let mut forgotten = Vec::new();
-        for path in paths {
-            let Some(file) = self.files.get_mut(&path) else { continue };
-            let Some(length) = file.known.as_ref().map(|known| known.meta.length) else { continue };
-            let slots = std::mem::take(&mut file.slots).into_iter();
-            let (here, loading): (Vec<_>, Vec<_>) =
-                slots.partition(|(_, slot)| matches!(slot, Slot::Here(_)));
-            file.slots = loading;
-            if file.slots.is_empty() {
-                file.known = None;
-            }
-            for (_, slot) in here {
-                if let Slot::Here(block) = slot {
-                    self.detach(block);
-                }
-            }
-            forgotten.push((path, length));
-        }
-        forgotten
-    }
-
-    /// All blocks without leases, to be copied to flash at the end.
-    pub fn all_idle(&self) -> Vec<Victim> {
-        self.blocks.iter().flatten().filter(|block| block.leases == 0).map(Block::victim).collect()
-    }
-
-    /// The next blocks to copy to flash, of about `bytes`. The caller has a lease on each.
-    pub fn take_unsaved(&mut self, bytes: u64) -> Vec<(BlockId, Victim)> {
-        let (mut taken, mut sum) = (Vec::new(), 0);
-        while sum < bytes
-            && let Some(id) = self.unsaved.pop_front()
-        {
-            let Some(Some(block)) = self.blocks.get_mut(id as usize) else { continue };
-            if block.leases == 0 {
-                self.lru.remove(id);
-            }
-            block.leases += 1;
-            sum += block.extent.taken();
-            taken.push((id, block.victim()));
-        }
-        taken
-    }
-
-    pub fn unsaved(&self) -> usize {
-        self.unsaved.len()
     }
 
     pub fn files(&self) -> usize {

@@ -1,13 +1,14 @@
 //! How a daemon is set up, and how its memory is divided. Pure.
 //!
 //! One number bounds memory. Of it: what the flash cache needs for its index and its queue; with flash, one eighth for packing small files; one
-//! eighth for bodies of requests, one for memory objects; one sixteenth for what is known of files, and an index of as many of them that clients map; one sixteenth for the S3 endpoint, if there is one; the rest is the arena that they map, too.
+//! eighth for bodies of requests, one for memory objects; one sixteenth for what is known of files, and an index of as many of them that clients map; one sixteenth for the S3 endpoint, if there is one, and one for blocks that come from other nodes, if there are any; the rest is the arena that they map, too.
 
 use crate::catalogue::{BLOCK_BYTES, Freshness};
 use crate::flash::Flash;
 use crate::groups::ORPHAN_TIME;
 use crate::memory::index::{HEADER_BYTES, SET_BYTES};
 use crate::packing;
+use crate::peers;
 use std::path::PathBuf;
 
 /// Clients at a time.
@@ -46,6 +47,8 @@ pub struct Config {
     pub store_weight: f64,
     /// How long files that were not committed wait for their client after the daemon was started again, in nanoseconds.
     pub orphan_time: u64,
+    /// Other daemons that cache the same store.
+    pub peers: Option<peers::Settings>,
     /// Another front serves the store beside the socket (`read::Front`), which has memory of its own.
     pub has_front: bool,
 }
@@ -66,6 +69,7 @@ impl Config {
             packing: true,
             store_weight: 0.0,
             orphan_time: ORPHAN_TIME,
+            peers: None,
             has_front: false,
         }
     }
@@ -85,6 +89,8 @@ pub struct Shares {
     pub packing: Option<packing::Shares>,
     /// Another front's.
     pub front: u64,
+    /// For blocks that come from other nodes.
+    pub peers: u64,
 }
 
 impl Config {
@@ -99,9 +105,11 @@ impl Config {
         let bodies = self.memory / 8;
         let files = self.memory / 16;
         let front = if self.has_front { self.memory / 16 } else { 0 };
+        let peers = if self.peers.is_some() { self.memory / 16 } else { 0 };
         let index = HEADER_BYTES + (files / FILE_BYTES * ENTRY_BYTES).next_multiple_of(SET_BYTES);
-        let arena =
-            self.memory.saturating_sub(flash + bodies + files + index + objects + front) / 4096 * 4096;
+        let arena = self.memory.saturating_sub(flash + bodies + files + index + objects + front + peers)
+            / 4096
+            * 4096;
         if arena < ARENA_MIN {
             let needed = (flash + ARENA_MIN) * 8 / 5 + (1 << 20);
             return Err(format!(
@@ -109,7 +117,16 @@ impl Config {
                 self.memory, needed
             ));
         }
-        Ok(Shares { arena, bodies, files: (files / FILE_BYTES) as usize, index, objects, packing, front })
+        Ok(Shares {
+            arena,
+            bodies,
+            files: (files / FILE_BYTES) as usize,
+            index,
+            objects,
+            packing,
+            front,
+            peers,
+        })
     }
 }
 

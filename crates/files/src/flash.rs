@@ -5,7 +5,7 @@
 //! Not here: the cache (`terrace::flash`), and which blocks are evicted from memory (`catalogue`).
 
 use crate::catalogue::{BLOCK_BYTES, Victim, number_of};
-use crate::packing::{self, Found, Packs, Staged};
+use crate::packing::{self, Adopted, Found, Moving, Packs, Staged};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use terrace::flash::{BlockKey, BlockSettings, BlockStatus, FlashCache, Offered, Rule, Value};
@@ -156,6 +156,24 @@ impl Flash {
         }
         let key = self.key(&victim.path, victim.index);
         self.cache.evicted(key, number_of(&victim.version), bytes, victim.accesses)
+    }
+
+    /// A block that another node gave of a file that is not packed.
+    pub fn keep(&self, path: &str, block: u32, version: &str, bytes: &[u8]) -> Offered {
+        self.cache.evicted(self.key(path, block), number_of(version), bytes, u8::MAX)
+    }
+
+    /// The next packed block, from this number on, of files whose marks are wanted, and the number after it.
+    pub fn give(&self, from: u32, wants: impl Fn(u64) -> bool) -> Option<(u32, Moving)> {
+        self.packs.as_ref()?.give(&self.cache, from, wants)
+    }
+
+    /// A packed block that another node gave.
+    pub fn adopt(&self, id: u64, bytes: Vec<u8>, wants: impl Fn(u64) -> bool) -> Adopted {
+        match &self.packs {
+            Some(packs) => packs.adopt(&self.cache, id, bytes, wants),
+            None => Adopted::Never,
+        }
     }
 
     /// Whether a block can be written without another's place, and the queue is short.

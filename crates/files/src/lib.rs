@@ -13,6 +13,7 @@
 //! | `flash` | the cache of blocks on local flash |
 //! | `objects` | memory objects: results that programs hand to each other |
 //! | `packing` | small files, packed by directory into blocks of that cache |
+//! | `peers` | other daemons that cache the same store: the owner of each file, and the protocol between them |
 //! | `stores` | the object store, with its limits |
 //! | `wire` | the protocol, for both ends |
 //! | `unix` | sockets, and descriptors passed through them |
@@ -32,6 +33,7 @@ pub mod groups;
 pub mod memory;
 pub mod objects;
 pub mod packing;
+pub mod peers;
 pub mod pins;
 pub mod planted;
 pub mod read;

@@ -26,6 +26,7 @@ pub mod block;
 mod compact;
 mod find;
 mod index;
+mod moving;
 mod restore;
 mod seal;
 mod stage;
@@ -34,6 +35,7 @@ mod tests;
 mod window;
 
 pub use find::{Found, Loaded};
+pub use moving::{Adopted, Moving};
 
 use block::{Footer, Item};
 use index::{BlockNumber, Index};

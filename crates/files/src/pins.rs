@@ -145,6 +145,7 @@ impl State {
             offset: block * BLOCK_BYTES,
             length: BLOCK_BYTES,
             expected: reading.version.clone(),
+            since: 0,
         });
         self.reads.insert(self.next, reading);
     }

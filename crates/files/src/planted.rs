@@ -30,3 +30,11 @@ pub static UNSEALED_OBJECT_GIVEN: Switch = Switch::new();
 pub static READ_OBJECT_FREED: Switch = Switch::new();
 /// An object that a reader has is moved to flash.
 pub static REFERENCED_OBJECT_SPILLED: Switch = Switch::new();
+/// A frame of another node is believed without its checksum.
+pub static PEER_FRAME_NOT_VERIFIED: Switch = Switch::new();
+/// A node that does not know the secret is answered.
+pub static PEER_NOT_AUTHENTICATED: Switch = Switch::new();
+/// Another node's version of a file is taken however long ago it was current.
+pub static PEER_VERSION_OF_ANY_AGE: Switch = Switch::new();
+/// A block that another node gave is kept without a look at the checksums of its files.
+pub static GIVEN_BLOCK_NOT_VERIFIED: Switch = Switch::new();

@@ -1,5 +1,7 @@
 //! The cache at work: the catalogue's decisions carried out by a pool of workers, which wait for flash and the store.
 //!
+//! With peers, flights of files that other nodes own have workers of their own, which may wait for those nodes: the flights of this node's files never wait behind them.
+//!
 //! A worker takes a flight from the queue, finds the bytes on flash or gets them from the store, puts them into the arena and tells the
 //! catalogue, which answers the reads that waited. Bytes are copied without a lock.
 //!
@@ -9,20 +11,24 @@
 //!
 //! Locks: `catalogue` or `objects`, for memory work only; then `queue` or `answers`. No I/O under any.
 
+mod ask;
 mod beside;
 pub mod bodies;
 mod fetch;
+mod moving;
 mod pack;
 mod save;
 pub mod split;
 
-use crate::catalogue::{Catalogue, Done, Read, Task};
+use crate::catalogue::{Catalogue, Done, Freshness, Meta, PEER, Read, Task};
 use crate::flash::Flash;
 use crate::groups::Groups;
 use crate::memory::arena::Arena;
+use crate::memory::extents::Extent;
 use crate::memory::index::Index;
 use crate::objects::Objects;
 use crate::objects::spill::ObjectBytes;
+use crate::peers::Peers;
 use crate::pins::Pins;
 use crate::stores::Store;
 use bodies::Bodies;
@@ -37,6 +43,9 @@ use terrace_io::sched::{Event, Step, Worker, WorkerHandle};
 
 /// How long a block waits for leases to end, in nanoseconds.
 const ROOM_WAIT: Nanos = 5_000_000_000;
+
+/// What a flight found out of a file: its first block, if it came with that; when that was true, if another node says so.
+type Fetched = (Meta, Option<Extent>, Option<Nanos>);
 
 /// Something for a worker to do.
 pub enum Work {
@@ -97,6 +106,12 @@ pub struct Files {
     catalogue: Mutex<Catalogue>,
     queue: Mutex<VecDeque<Work>>,
     wake: Arc<Event>,
+    /// Flights of files that other nodes own.
+    asks: Mutex<VecDeque<Task>>,
+    asks_wake: Arc<Event>,
+    /// Other daemons that cache the same store.
+    peers: OnceLock<Arc<Peers>>,
+    freshness: Freshness,
     /// Notified when bytes of the arena were freed.
     room: Event,
     pub bodies: Bodies,
@@ -120,6 +135,7 @@ impl Files {
         objects: (Objects, ObjectBytes),
         pins: Pins,
         split: BlockSplit,
+        freshness: Freshness,
     ) -> Files {
         let (objects, object_bytes) = objects;
         Files {
@@ -137,6 +153,10 @@ impl Files {
             catalogue: Mutex::new(catalogue),
             queue: Mutex::default(),
             wake: Arc::new(Event::new()),
+            asks: Mutex::default(),
+            asks_wake: Arc::default(),
+            peers: OnceLock::new(),
+            freshness,
             room: Event::new(),
             answers: Mutex::default(),
             notify: OnceLock::new(),
@@ -155,6 +175,15 @@ impl Files {
         let _ = self.front.set(front);
     }
 
+    /// Called once, before requests come.
+    pub fn join(&self, peers: Arc<Peers>) {
+        let _ = self.peers.set(peers);
+    }
+
+    pub fn peers(&self) -> Option<&Peers> {
+        self.peers.get().map(|peers| &**peers)
+    }
+
     pub fn front(&self) -> Option<&dyn Front> {
         self.front.get().map(|front| &**front)
     }
@@ -166,6 +195,12 @@ impl Files {
             match self.world.sched.try_spawn(Box::new(Fetcher(self.clone()))) {
                 Ok(worker) => workers.push(worker),
                 Err(error) if workers.is_empty() => return Err(error),
+                Err(_) => break,
+            }
+        }
+        for _ in 0..if self.peers().is_some() { count } else { 0 } {
+            match self.world.sched.try_spawn(Box::new(Asker(self.clone()))) {
+                Ok(worker) => workers.push(worker),
                 Err(_) => break,
             }
         }
@@ -189,11 +224,24 @@ impl Files {
             self.room.notify();
         }
         if !tasks.is_empty() {
-            let count = tasks.len();
-            self.queue.lock().extend(tasks.into_iter().map(Work::Flight));
-            (0..count).for_each(|_| self.wake.notify_one());
+            self.queue_flights(tasks);
         }
+        let Some(peers) = self.peers() else { return (result, done) };
+        let (of_peers, done): (Vec<Done>, Vec<Done>) = done.into_iter().partition(|done| done.client == PEER);
+        of_peers.into_iter().for_each(|done| peers.deliver(done));
         (result, done)
+    }
+
+    fn queue_flights(&self, tasks: Vec<Task>) {
+        let is_mine = |task: &Task| self.peers().is_none_or(|peers| peers.is_mine(task.path()));
+        let (mine, others): (Vec<Task>, Vec<Task>) = tasks.into_iter().partition(is_mine);
+        let counts = (mine.len(), others.len());
+        self.queue.lock().extend(mine.into_iter().map(Work::Flight));
+        (0..counts.0).for_each(|_| self.wake.notify_one());
+        if counts.1 > 0 {
+            self.asks.lock().extend(others);
+            (0..counts.1).for_each(|_| self.asks_wake.notify_one());
+        }
     }
 
     /// As `with`, for a worker: the event loop delivers the answers.
@@ -232,7 +280,7 @@ impl Files {
     }
 
     pub fn queued(&self) -> usize {
-        self.queue.lock().len()
+        self.queue.lock().len() + self.asks.lock().len()
     }
 
     /// Waits for room fail at once from now on.
@@ -265,5 +313,25 @@ impl Worker for Fetcher {
 
     fn wake_event(&self) -> Arc<Event> {
         self.0.wake.clone()
+    }
+}
+
+/// Carries out flights of files that other nodes own.
+struct Asker(Arc<Files>);
+
+impl Worker for Asker {
+    fn name(&self) -> &'static str {
+        "files-ask"
+    }
+
+    fn step(&mut self) -> Step {
+        let task = self.0.asks.lock().pop_front();
+        let Some(task) = task else { return Step::Idle };
+        self.0.fly(task);
+        Step::Worked
+    }
+
+    fn wake_event(&self) -> Arc<Event> {
+        self.0.asks_wake.clone()
     }
 }

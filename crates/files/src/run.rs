@@ -7,6 +7,7 @@ use crate::groups::Groups;
 use crate::memory::arena::Arena;
 use crate::objects::spill::ObjectBytes;
 use crate::objects::{self, Objects};
+use crate::peers::{Node, Peers};
 use crate::pins::{self, Pins};
 use crate::read::Files;
 use crate::read::split::BlockSplit;
@@ -125,8 +126,8 @@ impl Daemon {
         catalogue.publish_in(index.clone());
         let split = BlockSplit::new(config.store_weight);
         let files = Files::new(
-            world,
-            store,
+            world.clone(),
+            store.clone(),
             flash,
             arena,
             catalogue,
@@ -136,12 +137,23 @@ impl Daemon {
             objects,
             pins,
             split,
+            config.freshness,
         );
         let files = Arc::new(files);
+        let peers = config.peers.clone().map(|settings| {
+            let peers = Peers::new(world, settings, &store.name(), shares.arena, shares.peers);
+            let peers = Arc::new(peers);
+            files.join(peers.clone());
+            peers
+        });
         let event_loop = EventLoop::new(files.clone(), &config.socket, config.clients)
             .map_err(|error| format!("{}: {error}", config.socket.display()))?;
         let workers =
             files.spawn(config.requests.max(1)).map_err(|error| format!("no thread can be had: {error}"))?;
+        if let Some(peers) = peers {
+            let node: Arc<dyn Node> = files.clone();
+            peers.start(Arc::downgrade(&node))?;
+        }
         Ok(Daemon { files, event_loop, workers, socket: config.socket.clone() })
     }
 
@@ -150,6 +162,9 @@ impl Daemon {
         let Daemon { files, event_loop, workers, .. } = self;
         let result = event_loop.run(stop);
         files.stop();
+        if let Some(peers) = files.peers() {
+            peers.stop();
+        }
         workers.iter().for_each(|worker| worker.ask_to_stop());
         drop(workers);
         let released = files.pins.release_all();

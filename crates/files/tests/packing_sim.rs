@@ -156,6 +156,7 @@ impl Node {
             objects,
             Pins::open(None, pins::Limits { bytes: 4096, files: 1 }).unwrap(),
             BlockSplit::new(self.store_weight),
+            self.freshness,
         );
         let files = Arc::new(files);
         let answered = self.answered.clone();
@@ -214,7 +215,17 @@ impl Node {
             .map(|path| {
                 self.next += 1;
                 let (request, path) = (self.next, path.as_str().into());
-                Read { client: 1, request, item: 0, wants, path, offset: 0, length: u64::MAX, expected: None }
+                Read {
+                    client: 1,
+                    request,
+                    item: 0,
+                    wants,
+                    path,
+                    offset: 0,
+                    length: u64::MAX,
+                    expected: None,
+                    since: 0,
+                }
             })
             .collect();
         let by_request: BTreeMap<u64, String> =

@@ -1,7 +1,8 @@
 //! Whether what is known of a file still holds, and the flights that find out.
 
 use super::{
-    BLOCK_BYTES, Catalogue, Check, Fault, Freshness, Known, Meta, Read, Slot, Task, Waiting, Wants, block_len,
+    BLOCK_BYTES, Catalogue, Check, Fault, Freshness, Known, Meta, PEER, Read, Slot, Task, Waiting, Wants,
+    block_len,
 };
 use crate::memory::extents::Extent;
 use crate::planted;
@@ -39,7 +40,9 @@ impl Catalogue {
         let id = self.id();
         let Some(file) = self.files.get_mut(&read.path) else { return self.fail(&read, Fault::Absent) };
         // A flight that begins at this moment, or later, sees every change that the reader may know of.
-        let joins = |check: &Check| self.settings.freshness != Freshness::Always || check.began >= now;
+        let joins = |check: &Check| {
+            check.began >= read.since && (self.settings.freshness != Freshness::Always || check.began >= now)
+        };
         match &mut file.check {
             Some(check) if joins(check) => check.now.push(id),
             Some(check) => check.next.push(id),
@@ -66,6 +69,18 @@ impl Catalogue {
         result: Result<(Meta, Option<Extent>), Fault>,
         now: Nanos,
     ) {
+        self.checked_at(path, epoch, result, None, now);
+    }
+
+    /// As `checked`, with the time at which another node knew that; None: the flight asked the store.
+    pub fn checked_at(
+        &mut self,
+        path: &Arc<str>,
+        epoch: u64,
+        result: Result<(Meta, Option<Extent>), Fault>,
+        at: Option<Nanos>,
+        now: Nanos,
+    ) {
         let Some(file) = self.files.get_mut(path) else {
             return if let Ok((_, Some(extent))) = result {
                 self.give_back(extent)
@@ -86,7 +101,7 @@ impl Catalogue {
         }
         match result {
             Ok((meta, extent)) => {
-                self.known(path, meta, check.began, extent, now);
+                self.known(path, meta, at.unwrap_or(check.began), extent, now);
                 check.now.into_iter().for_each(|id| self.look_waiting(id));
                 check.next.into_iter().for_each(|id| self.restart_check(id, now));
             }
@@ -107,7 +122,7 @@ impl Catalogue {
         let orphans = if has_changed { self.void(path) } else { Vec::new() };
         self.counts.changed += u64::from(has_changed);
         if let Some(file) = self.files.get_mut(path) {
-            file.known = Some(Known { meta: meta.clone(), checked });
+            file.known = Some(Known { meta: meta.clone(), checked, is_doubted: false });
             self.publish(path);
         }
         if let Some(extent) = extent
@@ -125,18 +140,23 @@ impl Catalogue {
 
     /// The store did not answer. A known file of `Freshness::Ttl` is served as it is; other reads fail.
     fn no_answer(&mut self, path: &Arc<str>, check: Check, fault: &Fault, now: Nanos) {
-        let all = check.now.into_iter().chain(check.next);
+        let is_of_peer = |id: &u64| self.waiting.get(id).is_some_and(|waiting| waiting.read.client == PEER);
+        // Another node decides by itself what it serves then.
+        let (of_peers, all): (Vec<u64>, Vec<u64>) =
+            check.now.into_iter().chain(check.next).partition(is_of_peer);
+        of_peers.into_iter().for_each(|id| self.fail_waiting(id, fault));
         let known = self.files.get_mut(path).and_then(|file| file.known.as_mut());
         match (self.settings.freshness, known) {
             (Freshness::Ttl(ttl), Some(known)) => {
                 known.checked = now.saturating_sub(ttl.saturating_sub(ttl.min(RECHECK)));
+                known.is_doubted = true;
                 self.publish(path);
                 for id in all {
                     self.counts.served_in_outage += 1;
                     self.look_waiting(id);
                 }
             }
-            _ => all.for_each(|id| self.fail_waiting(id, fault)),
+            _ => all.into_iter().for_each(|id| self.fail_waiting(id, fault)),
         }
     }
 

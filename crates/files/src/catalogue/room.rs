@@ -78,6 +78,12 @@ impl Catalogue {
         self.freed = true;
     }
 
+    fn remove_file(&mut self, path: &str) {
+        if let Some(known) = self.files.remove(path).and_then(|file| file.known) {
+            self.raise_floor(path, known.checked);
+        }
+    }
+
     /// False: every file is in use.
     pub(super) fn make_room_for_a_file(&mut self) -> bool {
         for _ in 0..2 {
@@ -88,7 +94,7 @@ impl Catalogue {
                 let Some(path) = self.order.pop_front() else { break };
                 match self.files.get(&path) {
                     Some(file) if file.slots.is_empty() && file.check.is_none() => {
-                        self.files.remove(&path);
+                        self.remove_file(&path);
                     }
                     Some(_) => self.order.push_back(path),
                     None => {}
@@ -101,7 +107,7 @@ impl Catalogue {
                 && file.slots.is_empty()
                 && file.check.is_none()
             {
-                self.files.remove(&victim.path);
+                self.remove_file(&victim.path);
                 self.order.retain(|path| *path != victim.path);
             }
         }

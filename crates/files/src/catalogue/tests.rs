@@ -252,6 +252,7 @@ fn run(freshness: Freshness, ops: Vec<Op>) {
                     offset,
                     length,
                     expected: None,
+                    since: 0,
                 };
                 world.asked.insert(world.next, read.clone());
                 let least = world.store.get(&*path(file)).map_or(0, |(number, _)| *number);
@@ -317,7 +318,7 @@ proptest! {
 
 fn read(request: u64, path: &str) -> Read {
     let (client, item, wants, offset, length) = (1, 0, Wants::Bytes, 0, u64::MAX);
-    Read { client, request, item, wants, path: path.into(), offset, length, expected: None }
+    Read { client, request, item, wants, path: path.into(), offset, length, expected: None, since: 0 }
 }
 
 fn answers(catalogue: &mut Catalogue) -> Vec<u64> {

@@ -129,6 +129,30 @@ pub fn encode(id: u64, generation: u64, items: &[Item], is_live: impl Fn(usize) 
     block
 }
 
+/// Makes another block of it, with the same files: `footer` is the one that it has.
+pub fn renumber(
+    block: &mut [u8],
+    footer: &Footer,
+    id: u64,
+    generation: u64,
+    is_live: impl Fn(usize) -> bool,
+) {
+    let end = footer.body + footer.table.len();
+    let bitmap = footer.body + footer.names_at() + footer.names + footer.prefix;
+    let Some((table, trailer)) = block.split_at_mut_checked(end) else { return };
+    if trailer.len() != TRAILER {
+        return;
+    }
+    for (at, byte) in table[bitmap..].iter_mut().enumerate() {
+        let bits = (at * 8..footer.count.min(at * 8 + 8)).filter(|at| is_live(*at));
+        *byte = bits.fold(0, |byte, at| byte | 1 << (at % 8));
+    }
+    trailer[32..40].copy_from_slice(&id.to_le_bytes());
+    trailer[40..].copy_from_slice(&generation.to_le_bytes());
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&table[footer.body..]), &trailer[4..]);
+    trailer[..4].copy_from_slice(&crc.to_le_bytes());
+}
+
 /// What the end of a block says.
 pub enum Tail {
     Whole(Footer),
@@ -285,6 +309,15 @@ mod tests {
         }
         assert!(footer.entry(items.len()).is_none() && footer.path(items.len()).is_none());
         assert!(footer_of(8, &block, 1 << 20).is_none(), "it is another block's");
+    }
+
+    #[test]
+    fn a_block_with_another_number_is_what_would_have_been_made_with_it() {
+        let items = items();
+        let mut block = encode(9, 4, &items, |_| true);
+        let footer = footer_of(9, &block, block.len()).unwrap();
+        renumber(&mut block, &footer, 77, 5, |at| at % 5 == 1);
+        assert!(block == encode(77, 5, &items, |at| at % 5 == 1));
     }
 
     #[test]

@@ -34,6 +34,11 @@ impl Packed {
         self.live.get(at / 64).is_some_and(|bits| bits >> (at % 64) & 1 == 1)
     }
 
+    /// The marks of the live files.
+    pub fn live_marks(&self) -> impl Iterator<Item = u64> {
+        self.marks.iter().enumerate().filter(|(at, _)| self.is_live(*at)).map(|(_, mark)| *mark)
+    }
+
     /// The share of live files, in percent.
     pub fn live_percent(&self) -> usize {
         self.live_count * 100 / self.count.max(1)

@@ -25,7 +25,7 @@ pub(super) struct Sealing {
 }
 
 impl Packs {
-    fn block_bytes(&self, cache: &Cache) -> usize {
+    pub(super) fn block_bytes(&self, cache: &Cache) -> usize {
         self.shares.block.min(cache.value_bytes_max()).min(BLOCK_MAX)
     }
 
@@ -65,13 +65,15 @@ impl Packs {
     /// A block of these files, which are in the order of their paths.
     pub(super) fn make(&self, cache: &Cache, items: Vec<Item>) -> Option<Sealing> {
         let number = self.free_number(cache)?;
-        let generation = {
-            let mut state = self.state.lock();
-            state.generation += 1;
-            state.generation
-        };
+        let generation = self.next_generation();
         let bytes = block::encode(u64::from(number), generation, &items, |_| true);
         Some(Sealing { number, generation, items, bytes })
+    }
+
+    pub(super) fn next_generation(&self) -> u64 {
+        let mut state = self.state.lock();
+        state.generation += 1;
+        state.generation
     }
 
     pub(super) fn offer(&self, cache: &Cache, sealing: &Sealing) -> Offered {

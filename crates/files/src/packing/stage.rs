@@ -39,6 +39,11 @@ impl Stage {
         self.items.len()
     }
 
+    /// In the order of their paths.
+    pub fn items(&self) -> impl Iterator<Item = &Item> {
+        self.items.values().map(|(item, _)| item)
+    }
+
     pub fn get(&self, path: &str) -> Option<&Item> {
         self.items.get(path).map(|(item, _)| item)
     }

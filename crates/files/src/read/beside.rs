@@ -26,7 +26,7 @@ impl Files {
             return;
         }
         for victim in &victims {
-            flash.evicted(victim, self.arena.bytes(victim.extent));
+            self.to_flash(victim);
         }
         let wanted = self.tell(|catalogue, _| {
             victims.iter().for_each(|victim| catalogue.give_back(victim.extent));

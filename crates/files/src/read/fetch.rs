@@ -1,15 +1,18 @@
-//! One flight: where the bytes come from. Flash first, then the store; for a block that both have, `split` decides.
+//! One flight: where the bytes come from. Flash first, then the node that owns the file (`ask`), then the store; for a block that flash and the store both have, `split`
+//! decides.
 //!
 //! A file that nothing is known of is asked for by one GET of its first [`START_BYTES`], which tells its length and version as well: a
 //! small file takes one request. If flash seems to have it, a HEAD is asked first, as its answer may save the GET.
 
 use super::split::Wanted;
-use super::{Files, ROOM_WAIT};
-use crate::catalogue::{BLOCK_BYTES, Fault, Meta, Room, Task, block_len};
+use super::{Fetched, Files, ROOM_WAIT};
+use crate::catalogue::{BLOCK_BYTES, Fault, Meta, Room, Task, Victim, block_len};
 use crate::flash::Flash;
 use crate::memory::arena::Loading;
 use crate::memory::extents::Extent;
 use crate::packing::{FILE_MAX, Found};
+use std::sync::Arc;
+use terrace_io::clock::Nanos;
 
 /// Files up to this length are fetched whole by their first request.
 const START_BYTES: u64 = 1 << 20;
@@ -32,12 +35,16 @@ impl Files {
     pub(super) fn fly(&self, task: Task) {
         match task {
             Task::Head { path, epoch } => {
-                let result = self.store.head(&path).map(|meta| (meta, None));
-                self.tell(|catalogue, now| catalogue.checked(&path, epoch, result, now));
+                let (result, at) = self.head(&path);
+                let result = result.map(|meta| (meta, None));
+                self.tell(|catalogue, now| catalogue.checked_at(&path, epoch, result, at, now));
             }
             Task::Start { path, epoch, first } => {
-                let result = self.start(&path, first);
-                self.tell(|catalogue, now| catalogue.checked(&path, epoch, result, now));
+                let (result, at) = match self.start(&path, first) {
+                    Ok((meta, extent, at)) => (Ok((meta, extent)), at),
+                    Err(fault) => (Err(fault), None),
+                };
+                self.tell(|catalogue, now| catalogue.checked_at(&path, epoch, result, at, now));
             }
             Task::Block { path, version, index, len, flight } => {
                 let result = self.block(&path, &version, index, len);
@@ -46,13 +53,25 @@ impl Files {
         }
     }
 
+    /// What is said of the file, and when that was true if another node says it.
+    fn head(&self, path: &Arc<str>) -> (Result<Meta, Fault>, Option<Nanos>) {
+        match self.start_by_peer(path, 0) {
+            Some((meta, _, at)) => (Ok(meta), at),
+            None => (self.store.head(path), None),
+        }
+    }
+
     /// What is said of the file, and its first block if it is wanted or the whole file.
-    fn start(&self, path: &str, first: bool) -> Result<(Meta, Option<Extent>), Fault> {
+    fn start(&self, path: &Arc<str>, first: bool) -> Result<Fetched, Fault> {
         let mut changes = 0;
         loop {
-            let result = match self.flash.as_ref().is_some_and(|flash| flash.seems_to_have(path)) {
+            let seems_here = self.flash.as_ref().is_some_and(|flash| flash.seems_to_have(path));
+            let result = match seems_here {
                 true => self.start_by_head(path, first),
-                false => self.start_by_get(path, first),
+                false => match self.start_by_peer(path, START_BYTES) {
+                    Some(fetched) => self.with_first(path, first, fetched),
+                    None => self.start_by_get(path, first).map(|(meta, extent)| (meta, extent, None)),
+                },
             };
             match result {
                 Err(Fault::Changed) if changes < CHANGES_MAX => changes += 1,
@@ -61,14 +80,20 @@ impl Files {
         }
     }
 
-    fn start_by_head(&self, path: &str, first: bool) -> Result<(Meta, Option<Extent>), Fault> {
-        let meta = self.store.head(path)?;
+    fn start_by_head(&self, path: &Arc<str>, first: bool) -> Result<Fetched, Fault> {
+        let (meta, at) = self.head(path);
+        self.with_first(path, first, (meta?, None, at))
+    }
+
+    /// The first block, if it did not come and is to come with what is known.
+    fn with_first(&self, path: &str, first: bool, fetched: Fetched) -> Result<Fetched, Fault> {
+        let (meta, extent, at) = fetched;
         let len = block_len(meta.length, 0);
-        if len == 0 || !first && meta.length > BLOCK_BYTES {
-            return Ok((meta, None));
+        if extent.is_some() || len == 0 || !first && meta.length > BLOCK_BYTES {
+            return Ok((meta, extent, at));
         }
         let extent = self.block(path, &meta.version, 0, len)?;
-        Ok((meta, Some(extent)))
+        Ok((meta, Some(extent), at))
     }
 
     fn start_by_get(&self, path: &str, first: bool) -> Result<(Meta, Option<Extent>), Fault> {
@@ -134,8 +159,12 @@ impl Files {
         value.map(|value| copied(&value)).transpose()
     }
 
+    /// From the node that owns the file, or from the store.
     pub(super) fn block_in_store(&self, wanted: Wanted<'_>) -> Result<Extent, Fault> {
         let Wanted { path, version, index, len } = wanted;
+        if let Some(extent) = self.block_by_peer(path, version, index, len) {
+            return Ok(extent);
+        }
         let _room = self.bodies.take(len);
         let filled = self.fill(len, |place| {
             self.store.range(path, version, u64::from(index) * BLOCK_BYTES, place).map(|()| true)
@@ -155,8 +184,17 @@ impl Files {
         result.map(|_| Filled::InPart)
     }
 
+    /// A block leaves memory: flash may keep it, if the file is this node's.
+    pub(super) fn to_flash(&self, victim: &Victim) {
+        if let Some(flash) = &self.flash
+            && self.keeps(&victim.path)
+        {
+            flash.evicted(victim, self.arena.bytes(victim.extent));
+        }
+    }
+
     /// Evicts what it takes, down to flash.
-    fn allocate(&self, len: u64) -> Result<Loading, Fault> {
+    pub(super) fn allocate(&self, len: u64) -> Result<Loading, Fault> {
         let began = self.world.clock.now();
         loop {
             let seen = self.room.ticket();
@@ -164,9 +202,7 @@ impl Files {
                 Room::Found(extent) => return Ok(self.arena.loading(extent)),
                 Room::Evicted(victims) => {
                     for victim in victims {
-                        if let Some(flash) = &self.flash {
-                            flash.evicted(&victim, self.arena.bytes(victim.extent));
-                        }
+                        self.to_flash(&victim);
                         self.tell(|catalogue, _| catalogue.give_back(victim.extent));
                     }
                 }

@@ -30,8 +30,11 @@ impl Saver {
 }
 
 impl Files {
-    /// Copies a block; waits while flash's queue is full, until `until`. False: it had no room until then.
+    /// Copies a block, if the file is this node's; waits while flash's queue is full, until `until`. False: it had no room until then.
     pub(crate) fn save(&self, flash: &Flash, victim: &Victim, until: Nanos) -> bool {
+        if !self.keeps(&victim.path) {
+            return true;
+        }
         let never = Event::new();
         while flash.evicted(victim, self.arena.bytes(victim.extent)) == Offered::Dropped {
             if self.world.clock.now() >= until {

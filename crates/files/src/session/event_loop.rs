@@ -216,7 +216,7 @@ impl EventLoop {
     }
 
     fn deliver(&mut self, done: Done) {
-        let Done { client: id, request, item, answer } = done;
+        let Done { client: id, request, item, answer, .. } = done;
         if id == pins::CLIENT {
             let now = self.files.world.clock.now();
             return self.files.hold(self.files.pins.taken(request, answer, now));

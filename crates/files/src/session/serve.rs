@@ -139,8 +139,17 @@ impl Turn {
             Wants::Stat => (0, 0, None),
             _ => (fields.u64()?, fields.u64()?, fields.some_text()?),
         };
-        let read =
-            || Read { client: client.id, request, item, wants, path: path.into(), offset, length, expected };
+        let read = || Read {
+            client: client.id,
+            request,
+            item,
+            wants,
+            path: path.into(),
+            offset,
+            length,
+            expected,
+            since: 0,
+        };
         Ok(check_path(path).map(|()| read()))
     }
 
@@ -333,6 +342,14 @@ impl Turn {
 impl Files {
     /// The file has another content now, or none.
     pub fn changed(&self, path: &Arc<str>) {
+        self.changed_elsewhere(path);
+        if let Some(peers) = self.peers() {
+            peers.wrote(path);
+        }
+    }
+
+    /// As `changed`, by another node, which has told this one.
+    pub fn changed_elsewhere(&self, path: &Arc<str>) {
         self.tell(|catalogue, now| catalogue.written(path, now));
         if let Some(flash) = &self.flash {
             flash.forget(path);

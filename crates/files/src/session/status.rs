@@ -93,6 +93,7 @@ pub fn json(files: &Files) -> String {
     let outage = files.store.outage().map_or("null".into(), |reason| text(&reason));
     let split = split(files);
     let s3 = files.front().map_or("null".into(), |front| front.status());
+    let peers = files.peers().map_or("null".into(), |peers| peers.status());
     let flash = files.flash.as_ref().map_or("null".into(), |flash| {
         let (status, (hits, fills)) = (flash.status(), flash.counts());
         let packs = flash.packs.as_ref().map_or("null".into(), packed);
@@ -106,7 +107,7 @@ pub fn json(files: &Files) -> String {
         "{{\"store\": {}, \"outage\": {outage}, \"store_requests\": {requests}, \"store_read_bytes\": {read}, \"store_written_bytes\": {written}, \
          \"memory_bytes\": {}, \"memory_used_bytes\": {bytes}, \"blocks\": {blocks}, \"blocks_not_evictable\": {leased}, \"files_known\": {known}, \
          \"reads_waiting\": {waiting}, \"work_queued\": {}, \"body_bytes\": {}, \"hits\": {}, \"unasked\": {}, \"unsaved\": {unsaved}, \"waited\": {}, \"failed\": {}, \"evicted\": {}, \
-         \"changed\": {}, \"served_in_outage\": {}, \"brought\": {}, \"brought_used\": {}, \"brought_unused\": {}, \"groups\": {groups}, \"group_bytes\": {group_bytes}, \"pins\": {pins}, \"pinned_files\": {pinned}, \"pinned_bytes\": {pinned_bytes}, \"pinned_bytes_max\": {pinned_max}, \"pinned_without_room\": {without_room}, \"objects\": {objects}, \"flash\": {flash}, \"split\": {split}, \"s3\": {s3}}}",
+         \"changed\": {}, \"served_in_outage\": {}, \"brought\": {}, \"brought_used\": {}, \"brought_unused\": {}, \"groups\": {groups}, \"group_bytes\": {group_bytes}, \"pins\": {pins}, \"pinned_files\": {pinned}, \"pinned_bytes\": {pinned_bytes}, \"pinned_bytes_max\": {pinned_max}, \"pinned_without_room\": {without_room}, \"objects\": {objects}, \"flash\": {flash}, \"split\": {split}, \"s3\": {s3}, \"peers\": {peers}}}",
         text(&files.store.name()),
         files.arena.len(),
         files.queued(),

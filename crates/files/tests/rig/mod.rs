@@ -26,6 +26,18 @@ pub struct Rigged {
 }
 
 impl Rigged {
+    pub fn over(config: &Config) -> Arc<Rigged> {
+        let count = AtomicU64::default;
+        Arc::new(Rigged {
+            inner: run::open_store(config).unwrap(),
+            gets: count(),
+            heads: count(),
+            parts: count(),
+            is_down: AtomicBool::new(false),
+            delay_ms: count(),
+            refused: Default::default(),
+        })
+    }
     fn ask(&self, key: &str, counter: &AtomicU64) -> Result<()> {
         counter.fetch_add(1, Ordering::SeqCst);
         std::thread::sleep(std::time::Duration::from_millis(self.delay_ms.load(Ordering::SeqCst)));
@@ -150,18 +162,7 @@ impl Rig {
         config.socket = scratch.path().join("socket");
         config.requests = 24;
         change(&mut config, scratch.path());
-        let inner = run::open_store(&config).unwrap();
-        let count = AtomicU64::default;
-        let (is_down, delay_ms) = (AtomicBool::new(false), count());
-        let store = Arc::new(Rigged {
-            inner,
-            gets: count(),
-            heads: count(),
-            parts: count(),
-            is_down,
-            delay_ms,
-            refused: Default::default(),
-        });
+        let store = Rigged::over(&config);
         let mut rig = Rig { store, config, scratch, stop: Arc::default(), running: None };
         rig.run();
         rig
