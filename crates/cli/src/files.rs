@@ -249,6 +249,11 @@ fn answer(ask: Ask) -> Result<(), terrace_files::client::Error> {
         Ask::Evict { at, prefix } => {
             let count = connect(&at)?.evict(&prefix)?;
             output::text(&format!("{count} files evicted"));
+            if count == 0 {
+                output::text(&format!(
+                    "The daemon knows no file whose path starts with `{prefix}`. Files that flash has from before its start, and that were not read since, are evicted by their whole paths"
+                ));
+            }
         }
     }
     Ok(())

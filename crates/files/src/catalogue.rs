@@ -21,6 +21,7 @@ mod checks;
 mod forget;
 mod lru;
 mod peers;
+mod published;
 mod room;
 #[cfg(test)]
 mod tests;
@@ -164,7 +165,7 @@ pub struct Counts {
     pub failed: u64,
     /// Blocks evicted from memory.
     pub evicted: u64,
-    /// Files that were brought beside others; those of them that were evicted after they had been used, and before.
+    /// Files that were brought beside others; those of them that were used, and those that were evicted before they were.
     pub brought: u64,
     pub brought_used: u64,
     pub brought_unused: u64,
@@ -224,6 +225,11 @@ struct Block {
 }
 
 impl Block {
+    /// A use now would be the first one of a file that was brought beside another.
+    fn is_first_use(&self) -> bool {
+        self.brought && self.accesses == 0
+    }
+
     fn victim(&self) -> Victim {
         Victim {
             path: self.path.clone(),
@@ -317,52 +323,6 @@ impl Catalogue {
             floors: vec![0; peers::FLOORS].into(),
             brought_told: (0, 0),
             freed: false,
-        }
-    }
-
-    /// From now on what is here and fresh is published there.
-    pub fn publish_in(&mut self, index: Index) {
-        self.index = Some(index);
-    }
-
-    /// What is known of the file holds until another time.
-    fn publish(&self, path: &Arc<str>) {
-        let here = self.files.get(path).into_iter().flat_map(|file| &file.slots);
-        here.for_each(|(_, slot)| {
-            if let Slot::Here(id) = slot {
-                self.publish_block(*id)
-            }
-        });
-    }
-
-    fn publish_block(&self, id: BlockId) {
-        let (Some(index), Some(Some(block))) = (&self.index, self.blocks.get(id as usize)) else { return };
-        let Some(known) = self.files.get(&block.path).and_then(|file| file.known.as_ref()) else { return };
-        if let Some(until) = self.settings.freshness.until(known.checked) {
-            let file = (&*known.meta.version, known.meta.length);
-            index.publish(&block.path, block.index, block.extent.offset, id, file, until);
-        }
-    }
-
-    fn withdraw(&self, path: &str, number: u32) {
-        if let Some(index) = &self.index
-            && !planted::NOT_WITHDRAWN.on()
-        {
-            index.withdraw(path, number);
-        }
-    }
-
-    /// Clients have read these blocks without a question, and others: `reads` in all.
-    pub fn touched(&mut self, blocks: impl IntoIterator<Item = BlockId>, reads: u64) {
-        self.counts.hits += reads;
-        self.counts.unasked += reads;
-        for id in blocks {
-            let Some(Some(block)) = self.blocks.get_mut(id as usize) else { continue };
-            block.accesses = block.accesses.saturating_add(1);
-            if block.leases == 0 {
-                self.lru.remove(id);
-                self.lru.push(id);
-            }
         }
     }
 
@@ -488,6 +448,7 @@ impl Catalogue {
             self.lru.remove(id);
         }
         block.leases += 1;
+        self.counts.brought_used += u64::from(block.is_first_use());
         block.accesses = block.accesses.saturating_add(1);
     }
 

@@ -256,9 +256,9 @@ impl Packs {
         state.index.remove(mark_of(path));
     }
 
-    /// Neighbours were evicted that had been used since they were brought, or had not.
+    /// Neighbours were used for the first time, or evicted before they were.
     pub fn learn(&self, used: u64, unused: u64) {
-        self.state.lock().window.evicted(used, unused, self.shares.block);
+        self.state.lock().window.learn(used, unused, self.shares.block);
     }
 
     /// Does a piece of the work that is due. One thread calls it.

@@ -327,6 +327,9 @@ impl Pins {
         }
         state.release(&path, next);
         state.bytes += sum(&reading.leases);
+        if crate::planted::PINNED_BLOCK_RELEASED.on() {
+            next.releases.extend(reading.leases.iter().map(|(block, _)| *block));
+        }
         let held = Held { version: meta.version.clone(), leases: reading.leases };
         state.held.insert(path, held);
         state.end(reading.waiter, Ok(()), next);

@@ -30,6 +30,8 @@ pub static UNSEALED_OBJECT_GIVEN: Switch = Switch::new();
 pub static READ_OBJECT_FREED: Switch = Switch::new();
 /// An object that a reader has is moved to flash.
 pub static REFERENCED_OBJECT_SPILLED: Switch = Switch::new();
+/// The blocks of a pinned file may be evicted.
+pub static PINNED_BLOCK_RELEASED: Switch = Switch::new();
 /// A frame of another node is believed without its checksum.
 pub static PEER_FRAME_NOT_VERIFIED: Switch = Switch::new();
 /// A node that does not know the secret is answered.

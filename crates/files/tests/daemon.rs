@@ -389,3 +389,30 @@ fn sixteen_staggered_readers_have_no_corrupt_and_no_failed_read_in_200_rounds() 
         }
     });
 }
+
+#[test]
+fn a_file_that_only_flash_knows_is_evicted_by_its_path_and_an_unknown_one_is_none() {
+    let mut rig = Rig::start(|config, scratch| {
+        let flash = scratch.join("flash");
+        std::fs::create_dir_all(&flash).unwrap();
+        config.flash = Some((flash, 256 << 20));
+        config.freshness = Freshness::Immutable;
+    });
+    rig.put("small", &body(1, 5000));
+    rig.put("long", &body(2, 300_000));
+    let client = rig.client();
+    ["small", "long"].iter().for_each(|path| drop(client.read(path, 0, u64::MAX, "").unwrap()));
+    drop(client);
+    rig.restart();
+    let client = rig.client();
+    while figure(&client, "packed_files") < 1 || figure(&client, "restored") < 2 {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert_eq!(client.evict("no such file").unwrap(), 0);
+    for path in ["small", "long"] {
+        assert_eq!((client.evict(path).unwrap(), client.evict(path).unwrap()), (1, 0), "{path}");
+        let gets = rig.gets();
+        client.read(path, 0, u64::MAX, "").unwrap();
+        assert_eq!(rig.gets(), gets + 1, "{path} is not on flash any more");
+    }
+}

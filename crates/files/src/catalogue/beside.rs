@@ -1,7 +1,6 @@
 //! Files that come into memory beside one that was asked for: flash brings them in the same read.
 //!
-//! One is wanted if its file is known in this very version and not here, loading neither. It has no lease and no reader; whether it was used before it
-//! is evicted is counted.
+//! One is wanted if its file is known in this very version and not here, loading neither. It has no lease and no reader; its first use is counted, or its eviction if that comes before.
 
 use super::{Catalogue, Victim};
 use crate::memory::extents::Extent;
@@ -63,7 +62,7 @@ impl Catalogue {
         wanted
     }
 
-    /// Brought files that were evicted after they had been used, and before, since this was asked last.
+    /// Brought files that were used for the first time, and that were evicted before they were, since this was asked last.
     pub fn take_news_of_brought(&mut self) -> (u64, u64) {
         let (used, unused) = (self.counts.brought_used, self.counts.brought_unused);
         let (used_before, unused_before) = std::mem::replace(&mut self.brought_told, (used, unused));

@@ -66,7 +66,6 @@ impl Catalogue {
             file.slots.retain(|(_, slot)| !matches!(slot, Slot::Here(here) if *here == id));
         }
         self.counts.evicted += 1;
-        self.counts.brought_used += u64::from(block.brought && block.accesses > 0);
         self.counts.brought_unused += u64::from(block.brought && block.accesses == 0);
         let super::Block { path, version, index, extent, accesses, .. } = block;
         Some(Victim { path, version, index, extent, accesses })

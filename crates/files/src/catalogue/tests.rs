@@ -448,6 +448,12 @@ fn brought_files_make_way_for_others_and_whether_they_were_used_is_counted() {
         .filter(|(_, b)| b.as_ref().is_some_and(|b| &*b.path == "a"))
         .map(|(id, _)| id as u32)
         .collect();
+    catalogue.touched(ids.clone(), 1);
+    assert_eq!(
+        catalogue.take_news_of_brought(),
+        (1, 0),
+        "a use counts when it comes, not when the file is evicted"
+    );
     catalogue.touched(ids, 1);
     let Room::Found(_taken) = catalogue.allocate(ARENA / 2) else { panic!("half is free") };
     let wanted = catalogue.room_beside(&offers, &[2], true);
@@ -458,7 +464,7 @@ fn brought_files_make_way_for_others_and_whether_they_were_used_is_counted() {
     let found = catalogue.room_beside(&offers, &[2], false).found;
     catalogue.brought(&offers[2], found[0].1);
     assert!(matches!(catalogue.allocate(ARENA / 4), Room::Evicted(victims) if &*victims[0].path == "a"));
-    assert_eq!((catalogue.take_news_of_brought(), catalogue.counts.brought), ((1, 0), 3));
+    assert_eq!((catalogue.take_news_of_brought(), catalogue.counts.brought), ((0, 0), 3));
     catalogue.check_invariants();
 }
 
@@ -487,4 +493,61 @@ fn planted_brought_version_ignored_is_found() {
 #[ignore = "a planted bug"]
 fn planted_not_withdrawn_is_found() {
     found_with(&crate::planted::NOT_WITHDRAWN, a_write_here_ends_what_is_known_of_the_file);
+}
+
+/// Another node's read that wants nothing older than `since`.
+fn of_peer(request: u64, path: &str, since: Nanos) -> Read {
+    Read { client: PEER, since, ..read(request, path) }
+}
+
+#[test]
+fn what_is_forgotten_written_or_known_bounds_the_age_of_what_another_node_may_say() {
+    let mut catalogue = catalogue(Freshness::Ttl(1000));
+    assert_eq!(catalogue.since("a"), 0);
+    catalogue.begin(read(1, "a"), 10);
+    let meta = Meta { version: version(1), length: 100 };
+    catalogue.checked_at(&"a".into(), 0, Ok((meta.clone(), None)), Some(7), 12);
+    assert_eq!(catalogue.since("a"), 7, "as old as the other node said");
+    assert!(!catalogue.learn(&"a".into(), &Meta { version: version(2), length: 100 }, 9, 13), "it is known");
+    catalogue.written(&"a".into(), 20);
+    assert_eq!(catalogue.since("a"), 20);
+    assert!(!catalogue.learn(&"b".into(), &meta, 5, 2000), "it is too old");
+    assert!(catalogue.learn(&"b".into(), &meta, 1500, 2000));
+    catalogue.forget("b");
+    assert_eq!(catalogue.since("b"), 1500);
+    assert!(
+        !catalogue.learn(&"b".into(), &meta, 1499, 2000) && catalogue.learn(&"b".into(), &meta, 1500, 2000)
+    );
+    catalogue.check_invariants();
+}
+
+#[test]
+fn another_node_is_told_nothing_older_than_it_asks_for_and_nothing_of_an_outage() {
+    const TTL: Nanos = 1_000_000_000;
+    let mut catalogue = catalogue(Freshness::Ttl(TTL));
+    let meta = |number| Meta { version: version(number), length: 100 };
+    catalogue.begin(Read { wants: Wants::Stat, ..of_peer(1, "a", 0) }, 10);
+    catalogue.checked(&"a".into(), 0, Ok((meta(1), None)), 11);
+    let done = catalogue.done.pop().unwrap();
+    assert_eq!((done.client, done.checked), (PEER, 10));
+    // It is fresh enough for this node, and for one that asks for no more.
+    catalogue.tasks.clear();
+    catalogue.begin(Read { wants: Wants::Stat, ..of_peer(2, "a", 10) }, 50);
+    assert!(catalogue.tasks.is_empty() && catalogue.done.pop().is_some());
+    catalogue.begin(Read { wants: Wants::Stat, ..of_peer(3, "a", 40) }, 50);
+    assert!(catalogue.done.is_empty() && catalogue.tasks.len() == 1, "the store is asked");
+    // One that wants still more does not join a check that began before.
+    catalogue.begin(Read { wants: Wants::Stat, ..of_peer(4, "a", 60) }, 61);
+    catalogue.checked(&"a".into(), 0, Ok((meta(2), None)), 70);
+    assert_eq!(catalogue.done.pop().map(|done| (done.request, done.checked)), Some((3, 50)));
+    assert!(catalogue.done.is_empty());
+    let down = || Err(Fault::Unavailable("down".into()));
+    catalogue.begin(Read { wants: Wants::Stat, ..read(5, "a") }, 71);
+    catalogue.checked(&"a".into(), 0, down(), 72);
+    let mut done = std::mem::take(&mut catalogue.done);
+    done.sort_by_key(|done| done.request);
+    assert!(done[0].answer.is_err() && done[1].answer.is_ok(), "served here, and not to another node");
+    catalogue.tasks.clear();
+    catalogue.begin(Read { wants: Wants::Stat, ..of_peer(6, "a", 0) }, 73);
+    assert!(catalogue.done.is_empty() && catalogue.tasks.len() == 1, "nor afterwards");
 }

@@ -1,7 +1,7 @@
 //! How much of a packed block is read when one of its files is asked for. Pure.
 //!
 //! A request to flash costs as much as [`REQUEST_BYTES`] more bytes, so neighbours are cheap to bring, if they are used, and if there is memory for
-//! them until then. The window doubles while brought neighbours are used, and halves when they are evicted unused. It is never more than the share of
+//! them until then. The window doubles while brought neighbours are used, which is known at the first use of each, and halves when they are evicted unused. It is never more than the share of
 //! the memory that falls to each of the blocks that are being read.
 
 use std::collections::VecDeque;
@@ -23,7 +23,7 @@ const USED_SHARE: u64 = 16;
 
 pub struct Window {
     bytes: usize,
-    /// Of neighbours that were evicted since the last change.
+    /// Since the last change: neighbours that were used, and that were evicted before they were.
     used: u64,
     unused: u64,
     recent: VecDeque<u32>,
@@ -36,8 +36,8 @@ impl Default for Window {
 }
 
 impl Window {
-    /// Neighbours were evicted, that had been used since they were brought, or had not.
-    pub fn evicted(&mut self, used: u64, unused: u64, block_bytes: usize) {
+    /// Neighbours were used for the first time since they were brought, or evicted before they were.
+    pub fn learn(&mut self, used: u64, unused: u64, block_bytes: usize) {
         self.used += used;
         self.unused += unused;
         let all = self.used + self.unused;
@@ -102,7 +102,7 @@ mod tests {
         let mut window = Window::default();
         let file = 5_000_000..5_010_000;
         assert_eq!(window.range(1, &file, 8 << 20, 1 << 30).len(), BEGIN);
-        (0..10).for_each(|_| window.evicted(32, 32, 8 << 20));
+        (0..10).for_each(|_| window.learn(32, 32, 8 << 20));
         assert_eq!(window.range(1, &file, 8 << 20, 1 << 30), 0..8 << 20);
         assert_eq!(window.range(1, &file, 8 << 20, 2 << 20).len(), 2 << 20);
         (2..130).for_each(|block| _ = window.range(block, &file, 8 << 20, 64 << 20));
@@ -111,9 +111,9 @@ mod tests {
             256 << 10,
             "many blocks share the memory"
         );
-        (0..20).for_each(|_| window.evicted(0, 64, 8 << 20));
+        (0..20).for_each(|_| window.learn(0, 64, 8 << 20));
         assert_eq!(window.range(1, &file, 8 << 20, 1 << 30), 4_980_736..5_013_504);
-        (0..20).for_each(|_| window.evicted(8, 56, 8 << 20));
+        (0..20).for_each(|_| window.learn(8, 56, 8 << 20));
         assert!(window.range(1, &file, 8 << 20, 1 << 30).len() > 1 << 20, "it finds back");
     }
 }

@@ -230,3 +230,12 @@ proptest! {
         }
     }
 }
+
+#[test]
+#[ignore = "a planted bug"]
+fn planted_pinned_block_released_is_found() {
+    crate::planted::PINNED_BLOCK_RELEASED.set(true);
+    let result = std::panic::catch_unwind(files_of_pinned_paths_are_held_whole_and_their_client_is_told);
+    crate::planted::PINNED_BLOCK_RELEASED.set(false);
+    assert!(result.is_err(), "the planted bug was not found");
+}

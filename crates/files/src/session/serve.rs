@@ -113,14 +113,20 @@ impl Turn {
                 let prefix = fields.text()?;
                 fields.end()?;
                 let forgotten = files.tell(|catalogue, _| catalogue.forget(prefix));
+                let mut count = forgotten.len() as u64;
                 if let Some(flash) = &files.flash {
+                    // A file of which only flash knows is found by its whole path.
+                    if !forgotten.iter().any(|(path, _)| **path == *prefix) && flash.seems_to_have(prefix) {
+                        flash.forget(prefix);
+                        count += 1;
+                    }
                     forgotten.iter().for_each(|(path, length)| flash.forget_all(path, *length));
                 }
                 if let Some(front) = files.front() {
                     front.evicted(prefix);
                 }
                 files.hold(files.pins.evicted(prefix));
-                Put::new(&mut client.output, request, code::OK).u64(forgotten.len() as u64);
+                Put::new(&mut client.output, request, code::OK).u64(count);
                 Ok(())
             }
         }
