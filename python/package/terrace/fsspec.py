@@ -244,6 +244,12 @@ class TerraceFileSystem(AsyncFiles):
                     found[one] = error
         return {one: found[one] for one in paths if one in found}
 
+    def prefetch(self, paths: list[str]) -> int:
+        """Brings files into the daemon's memory before they are read; returns how many. From another thread, it goes on while they are read."""
+        names = self._strip_protocol(paths)
+        count: int = self._again(lambda client: client.prefetch(names))
+        return count
+
     def cat_ranges(self, paths: Any, starts: Any, ends: Any, max_gap: int | None = None, on_error: str = "return", **options: Any) -> list[Any]:
         if not isinstance(starts, list):
             starts = [starts] * len(paths)
