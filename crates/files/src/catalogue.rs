@@ -33,7 +33,6 @@ pub use room::{Room, Victim};
 
 use crate::memory::extents::{Extent, Extents};
 use crate::memory::index::Index;
-use crate::planted;
 use hashbrown::HashMap;
 use lru::Lru;
 use std::collections::VecDeque;
