@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use terrace_engine::Error;
+use terrace_engine::offline::backup::attach::{Attach, Reference};
 use terrace_engine::offline::backup::manifest::Manifest;
 use terrace_engine::offline::backup::{Repository, create, prune, restore, verify};
 use terrace_engine::offline::instance::OfflineInstance;
@@ -31,6 +32,9 @@ pub struct Place {
     /// URL of the repository's server, if it is not the provider's own
     #[arg(long)]
     repository_endpoint: Option<String>,
+    /// Bytes a second that are copied to or from it at most, as 50M
+    #[arg(long, value_parser = rate)]
+    rate: Option<u64>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -39,7 +43,11 @@ pub struct Place {
 impl Place {
     fn open(&self, read_only: bool) -> Result<Repository, Fault> {
         let store = store(&self.repository, self.repository_endpoint.as_deref(), read_only)?;
-        Ok(Repository::open(store)?)
+        let repository = Repository::open(store)?;
+        Ok(match self.rate {
+            Some(rate) => repository.paced(world(), rate),
+            None => repository,
+        })
     }
 }
 
@@ -78,13 +86,25 @@ pub enum Backup {
         #[command(flatten)]
         place: Place,
     },
-    /// Remove all but the newest backups, and objects that none of them names
+    /// Remove all but the newest backups, and objects that none of them names. A backup that an attached instance reads stays
+    #[command(group(clap::ArgGroup::new("what").required(true).multiple(true)))]
     Prune {
         #[command(flatten)]
         place: Place,
-        /// How many stay
+        /// How many stay, at least; 1 without it
+        #[arg(long, group = "what")]
+        keep: Option<usize>,
+        /// Those stay, too, that are not older than this many days
+        #[arg(long, group = "what")]
+        keep_days: Option<u64>,
+    },
+    /// Forget an attached instance that is lost, so that its backup can be removed
+    Forget {
+        #[command(flatten)]
+        place: Place,
+        /// As `list` prints it
         #[arg(long)]
-        keep: usize,
+        instance: String,
     },
     /// Remove the lock of a command that does not run any more
     Unlock {
@@ -109,6 +129,25 @@ pub struct Restore {
     /// URL of its server, if it is not the provider's own
     #[arg(long)]
     object_endpoint: Option<String>,
+    /// Leave the objects in the repository: the server reads them there, and copies them while it runs
+    #[arg(long)]
+    attach: bool,
+    /// Bytes a second at which the server copies them, as 50M; by default as fast as they come
+    #[arg(long, requires = "attach", value_parser = rate)]
+    attach_rate: Option<u64>,
+}
+
+fn rate(text: &str) -> Result<u64, String> {
+    let (digits, unit) = text.split_at(text.trim_end_matches(['K', 'M', 'G']).len());
+    let shift = match unit {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        _ => return Err(format!("{text} is not a number with K, M or G")),
+    };
+    let found = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift)).filter(|n| *n > 0);
+    found.ok_or_else(|| format!("{text} is not a number of bytes above 0, as 50M"))
 }
 
 #[derive(Args)]
@@ -280,22 +319,49 @@ pub fn run(command: &Backup) -> Result<u8, Fault> {
             if lines.is_empty() {
                 lines.push(format!("no backup in {}", repository.store.describe()));
             }
-            tell(place.json, &json!({"backups": backups, "incomplete": others}), &lines.join("\n"));
+            let references = repository.references()?;
+            lines.extend(references.iter().map(|one| {
+                format!(
+                    "{:<24} is read by instance {:032x}, which is attached to it",
+                    one.backup, one.instance
+                )
+            }));
+            let attached: Vec<Value> = references.iter().map(reference).collect();
+            let value = json!({"backups": backups, "incomplete": others, "attached": attached});
+            tell(place.json, &value, &lines.join("\n"));
             Ok(exit::SOUND)
         }
-        Backup::Prune { place, keep } => {
-            let done = prune::prune(&place.open(false)?, *keep, &mut output::progress)?;
+        Backup::Prune { place, keep, keep_days } => {
+            let since_ms =
+                keep_days.map(|days| world().clock.unix_ms().saturating_sub(days.saturating_mul(86_400_000)));
+            let keep = prune::Keep { newest: keep.unwrap_or(1), since_ms };
+            let done = prune::prune(&place.open(false)?, keep, &mut output::progress)?;
             let value = json!({
                 "backups": done.backups, "incomplete": done.incomplete, "objects": done.objects, "bytes": done.bytes,
+                "attached": done.attached.iter().map(reference).collect::<Vec<_>>(),
             });
             let mut lines: Vec<String> =
                 done.backups.iter().map(|name| format!("removed         {name}")).collect();
             lines.extend(
                 done.incomplete.iter().map(|name| format!("removed         {name}, which was not complete")),
             );
+            lines.extend(done.attached.iter().map(|one| {
+                format!(
+                    "kept            {}, because instance {:032x} is attached to it",
+                    one.backup, one.instance
+                )
+            }));
             lines.push(format!("objects         {} of {} removed", done.objects, mib(done.bytes)));
             tell(place.json, &value, &lines.join("\n"));
             Ok(exit::SOUND)
+        }
+        Backup::Forget { place, instance } => {
+            let id = u128::from_str_radix(instance, 16)
+                .map_err(|_| Error::Invalid(format!("{instance} is not an instance's id")))?;
+            let removed = place.open(false)?.forget(id)?;
+            let said = if removed { "forgotten" } else { "no such instance is attached" };
+            tell(place.json, &json!({"removed": removed}), said);
+            Ok(if removed { exit::SOUND } else { exit::UNUSABLE })
         }
         Backup::Unlock { place } => {
             let held = place.open(false)?.unlock()?;
@@ -308,27 +374,47 @@ pub fn run(command: &Backup) -> Result<u8, Fault> {
     }
 }
 
+fn reference(one: &Reference) -> Value {
+    json!({"backup": one.backup, "instance": format!("{:032x}", one.instance)})
+}
+
 /// Returns the exit code.
 pub fn restore(command: &Restore) -> Result<u8, Fault> {
-    let Restore { place, name, volume, object, object_endpoint } = command;
-    let repository = place.open(true)?;
+    let Restore { place, name, volume, object, object_endpoint, attach, attach_rate } = command;
+    let repository = place.open(!attach)?;
+    let endpoint = place.repository_endpoint.clone();
+    let attach = attach.then(|| Attach { endpoint, rate: attach_rate.unwrap_or(0) });
     let manifest = find(&repository, name.as_deref())?;
     let store = object.as_deref().map(|url| store(url, object_endpoint.as_deref(), false)).transpose()?;
     let disk = RealDisk::open(volume).map_err(|error| Error::Invalid(format!("{volume}: {error}")))?;
     let disk: Arc<dyn Disk> = Arc::new(disk);
     let random = world().random;
-    let done =
-        restore::restore(&repository, &manifest, &disk, store.as_ref(), &*random, &mut output::progress)?;
+    let (store_too, attached) = (store.as_ref(), attach.as_ref());
+    let done = restore::restore(
+        &repository,
+        &manifest,
+        &disk,
+        store_too,
+        &*random,
+        attached,
+        &mut output::progress,
+    )?;
     let value = json!({
         "name": manifest.name, "instance": format!("{:032x}", done.instance), "objects": done.objects, "bytes": done.bytes,
     });
+    let what = match attach.is_some() && done.objects > 0 {
+        true => format!(
+            "the volume; {} objects stay in the repository until the server has copied them",
+            done.objects
+        ),
+        false => format!("{} objects and the volume", done.objects),
+    };
     let lines = format!(
         "backup          {}, made {}\n\
-         restored        {} objects and the volume, {}\n\
+         restored        {what}, {}\n\
          instance        {:032x}, of its own: start a server on this volume{}",
         manifest.name,
         time(manifest.made_ms),
-        done.objects,
         mib(done.bytes),
         done.instance,
         if store.is_some() { " and this object store" } else { "" }

@@ -7,6 +7,8 @@
 mod adopt;
 mod backup;
 mod bench;
+mod clone;
+mod doctor;
 mod exit;
 mod files;
 mod instance;
@@ -65,9 +67,15 @@ enum Command {
     /// Make an instance of a backup, in an empty directory and an empty object store
     #[command(after_help = backup::AFTER_HELP)]
     Restore(backup::Restore),
+    /// Make a writable instance of another one, whose objects stay where they are
+    #[command(after_help = clone::AFTER_HELP)]
+    Clone(clone::Clone),
     /// List and remove the snapshots that keep objects for copies
     #[command(subcommand)]
     Snapshot(backup::Snapshot),
+    /// Probe an object store for what the engine needs
+    #[command(after_help = doctor::AFTER_HELP)]
+    Doctor(doctor::Doctor),
     /// Measure the devices and the engine on them, in empty places
     Bench(bench::Bench),
     /// Serve clients of Redis, with data in memory
@@ -111,7 +119,9 @@ fn main() -> ExitCode {
         },
         Command::Backup(command) => ended(backup::run(&command)),
         Command::Restore(command) => ended(backup::restore(&command)),
+        Command::Clone(command) => ended(clone::run(&command)),
         Command::Snapshot(command) => ended(backup::snapshot(&command)),
+        Command::Doctor(doctor) => ended(doctor::run(&doctor)),
         Command::Bench(bench) => match bench::run(&bench) {
             Ok(()) => ExitCode::SUCCESS,
             Err(message) => {

@@ -1,6 +1,8 @@
-//! An instance that does not run, opened to read only: its parts, its check, the adoption of its store, and backups.
+//! An instance that does not run, opened to read only: its parts, its check, the adoption of its store, backups and clones; and the probing of a store (`doctor`).
 
 pub mod adopt;
 pub mod backup;
 pub mod check;
+pub mod clone;
+pub mod doctor;
 pub mod instance;

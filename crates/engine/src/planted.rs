@@ -12,6 +12,12 @@ pub static COPIED_LOG_RELEASED: Switch = Switch::new();
 pub static MANIFEST_FIRST: Switch = Switch::new();
 /// The manifest of a removed backup stays.
 pub static MANIFEST_KEPT: Switch = Switch::new();
+/// A backup is removed although an attached instance reads it.
+pub static REFERENCE_IGNORED: Switch = Switch::new();
+/// An instance is attached to a repository that does not know of it.
+pub static ATTACHED_WITHOUT_REFERENCE: Switch = Switch::new();
+/// A clone is made without a snapshot of its own in its source's store.
+pub static CLONED_WITHOUT_SNAPSHOT: Switch = Switch::new();
 /// A restored volume gets its superblock before its files and objects are there.
 pub static RESTORED_TOO_EARLY: Switch = Switch::new();
 /// The checkpoint ignores redo that is not applied yet.

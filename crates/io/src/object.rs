@@ -18,11 +18,10 @@ mod local;
 pub mod passage;
 mod patience;
 mod profile;
-mod read_only;
 mod verdict;
 mod wire;
 
-use crate::store::{ObjectStore, Result, StoreError};
+use crate::store::{ObjectStore, ReadOnly, Result, StoreError};
 use adapter::{Adapter, Plan};
 use curl::{CurlConnector, Limits};
 use object_store::RetryConfig;
@@ -116,7 +115,12 @@ fn check_public(settings: &Settings, what: &str, url: &Url) -> Result<()> {
 /// can't be meant is `Refused` here.
 pub fn open(settings: &Settings) -> Result<Arc<dyn ObjectStore>> {
     let store = open_any(settings)?;
-    Ok(if settings.read_only { Arc::new(read_only::ReadOnly(store)) } else { store })
+    Ok(if settings.read_only { Arc::new(ReadOnly(store)) } else { store })
+}
+
+/// For [`ObjectStore::beside`]: a place that is named by another one's data.
+fn open_beside(url: &str, endpoint: Option<&str>, read_only: bool) -> Result<Arc<dyn ObjectStore>> {
+    open(&Settings { endpoint: endpoint.map(str::to_string), read_only, ..Settings::new(url) })
 }
 
 fn open_any(settings: &Settings) -> Result<Arc<dyn ObjectStore>> {

@@ -8,13 +8,16 @@
 //! wrapper (emulation, counters, retries, faults) applies to each part and each chunk: see `multipart` and `stream`.
 
 mod multipart;
+mod read_only;
 mod stream;
 
 pub use multipart::{MultipartPlan, PARTS_MAX};
+pub use read_only::ReadOnly;
 pub use stream::StreamPlan;
 
 pub use crate::traffic::Purpose;
 pub use bytes::Bytes;
+use std::sync::Arc;
 
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
@@ -220,6 +223,10 @@ pub trait ObjectStore: Send + Sync {
     fn remove_staged(&self, purpose: Purpose, prefix: &str, is_dead: &dyn Fn(&str) -> bool) -> Result<u64> {
         let _ = (purpose, prefix, is_dead);
         Ok(0)
+    }
+    /// Opens another place as this one was opened. Nothing is asked of it yet.
+    fn beside(&self, url: &str, _endpoint: Option<&str>, _read_only: bool) -> Result<Arc<dyn ObjectStore>> {
+        unsupported(url, "opening other places")
     }
     /// Counters since the start, where they are kept.
     fn stats(&self) -> Option<crate::stats::StoreStats> {

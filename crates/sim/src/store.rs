@@ -8,10 +8,12 @@ use crate::random::SimRandom;
 use crate::steps::Steps;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use terrace_io::random::Random;
-use terrace_io::store::{Bytes, ObjectStore, Purpose, Result, StoreError, Upload, UploadPart, Version};
+use terrace_io::store::{
+    Bytes, ObjectStore, Purpose, ReadOnly, Result, StoreError, Upload, UploadPart, Version,
+};
 
 /// Faults, each once in the given number of requests; 0 is never.
 #[derive(Default)]
@@ -79,8 +81,12 @@ impl Objects {
     }
 }
 
+/// The stores of one world, by name, as others name them.
+pub(crate) type Stores = Arc<Mutex<BTreeMap<String, Weak<SimStore>>>>;
+
 pub struct SimStore {
     name: String,
+    beside: Stores,
     objects: Mutex<Objects>,
     random: SimRandom,
     clock: Arc<SimClock>,
@@ -90,9 +96,16 @@ pub struct SimStore {
 }
 
 impl SimStore {
-    pub(crate) fn new(name: &str, random: SimRandom, clock: Arc<SimClock>, steps: Arc<Steps>) -> SimStore {
+    pub(crate) fn new(
+        name: &str,
+        beside: Stores,
+        random: SimRandom,
+        clock: Arc<SimClock>,
+        steps: Arc<Steps>,
+    ) -> SimStore {
         SimStore {
             name: name.to_string(),
+            beside,
             objects: Mutex::default(),
             random,
             clock,
@@ -389,6 +402,12 @@ impl ObjectStore for SimStore {
         }
         self.objects.lock().map.remove(key);
         if lost { Err(self.lost(key)) } else { Ok(()) }
+    }
+    fn beside(&self, url: &str, _endpoint: Option<&str>, read_only: bool) -> Result<Arc<dyn ObjectStore>> {
+        let named = url.strip_prefix("sim:").and_then(|name| self.beside.lock().get(name)?.upgrade());
+        let found =
+            named.ok_or_else(|| StoreError::Refused { key: url.into(), cause: "no such store".into() })?;
+        Ok(if read_only { Arc::new(ReadOnly(found)) } else { found })
     }
     fn list(&self, purpose: Purpose, prefix: &str, each: &mut dyn FnMut(&str, u64)) -> Result<()> {
         self.begin(purpose, prefix)?;

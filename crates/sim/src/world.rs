@@ -5,7 +5,7 @@ use crate::disk::SimDisk;
 use crate::random::SimRandom;
 use crate::sched::SimSched;
 use crate::steps::Steps;
-use crate::store::SimStore;
+use crate::store::{SimStore, Stores};
 use std::sync::Arc;
 use terrace_io::World;
 
@@ -15,6 +15,7 @@ pub struct SimWorld {
     pub random: Arc<SimRandom>,
     pub sched: Arc<SimSched>,
     pub(crate) steps: Arc<Steps>,
+    stores: Stores,
 }
 
 impl SimWorld {
@@ -27,6 +28,7 @@ impl SimWorld {
             clock,
             random: Arc::new(SimRandom::new(seed)),
             steps: Arc::default(),
+            stores: Stores::default(),
         }
     }
 
@@ -42,12 +44,15 @@ impl SimWorld {
         ))
     }
     pub fn store(&self, name: &str) -> Arc<SimStore> {
-        Arc::new(SimStore::new(
+        let store = Arc::new(SimStore::new(
             name,
+            self.stores.clone(),
             SimRandom::new(self.seed ^ 0x5708),
             self.clock.clone(),
             self.steps.clone(),
-        ))
+        ));
+        self.stores.lock().insert(name.to_string(), Arc::downgrade(&store));
+        store
     }
     /// I/O steps taken since the start.
     pub fn steps(&self) -> u64 {

@@ -18,8 +18,11 @@
 //!   `Collector::step`).
 //! * The fence: which instance owns the store and may write to it; adopting it on a person's request (`fence.rs`, `fence/adopt.rs`:
 //!   `Fence::keep_up`, `check`, `adopt`).
+//! * Attached sources: an instance that was restored or cloned by its metadata alone reads its old objects elsewhere, and copies them in the background
+//!   (`attached.rs`, `attached/fill.rs`: `Attached::place`, `Filler::step`).
 //! * Snapshots: the boundary up to which superseded objects stay, recorded in the store (`snapshots.rs`: `Snapshots::hold`, `add`, `name`).
 
+pub mod attached;
 pub mod collect;
 pub mod fence;
 pub mod object;

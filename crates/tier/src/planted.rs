@@ -68,6 +68,14 @@ pub static REPLY_GUESSED: Switch = Switch::new();
 pub static SNAPSHOT_IGNORED: Switch = Switch::new();
 /// Objects are deleted while a copy of the volume ends.
 pub static SNAPSHOT_HOLD_IGNORED: Switch = Switch::new();
+/// Objects are read from the own store before they are copied there.
+pub static COPIED_TOO_EARLY: Switch = Switch::new();
+/// What an attached instance needs of its source is released before all is copied.
+pub static RELEASED_TOO_EARLY: Switch = Switch::new();
+/// The same before the map that needs no more of it is durable.
+pub static RELEASED_BEFORE_DURABLE: Switch = Switch::new();
+/// An object that was superseded while it was copied stays.
+pub static COPY_KEPT: Switch = Switch::new();
 /// The epoch object is not read again before objects are deleted.
 pub static FENCE_NOT_READ: Switch = Switch::new();
 /// The store is taken from the writer with the lower epoch.

@@ -20,9 +20,10 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use terrace_io::disk::Disk;
-use terrace_io::store::{ObjectStore, Purpose};
+use terrace_io::store::{ObjectStore, Purpose, StoreError};
 use terrace_tier::address::ObjectKey;
 use terrace_tier::objects::fence::{EpochContent, Fence, Taker, Takers, Writer, adopt};
+use terrace_tier::objects::snapshots;
 
 /// Pages that the volume's map names in objects that are no longer in the store.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -77,13 +78,27 @@ impl<'a> Adoption<'a> {
         progress("listing the object store", 0, 1);
         let mut missing: HashSet<ObjectKey> = self.look.map.objects().into_iter().collect();
         let mut unnamed = (0, 0);
-        let prefix = format!("{:032x}/", self.look.superblock.lineage);
-        objects.store().list(Purpose::Scrub, &prefix, &mut |text, size| {
-            let key = ObjectKey::parse(text);
-            if key.is_some_and(|key| !missing.remove(&key)) {
-                unnamed = (unnamed.0 + 1, unnamed.1 + size);
+        // Those of a restored instance are of former lineages, too.
+        let own = self.look.superblock.lineage;
+        let former = snapshots::read(&**objects.store()).map_err(Error::from)?.0.lineages;
+        for lineage in std::iter::once(own).chain(former) {
+            objects.store().list(Purpose::Scrub, &format!("{lineage:032x}/"), &mut |text, size| {
+                let key = ObjectKey::parse(text);
+                if key.is_some_and(|key| !missing.remove(&key)) {
+                    unnamed = (unnamed.0 + 1, unnamed.1 + size);
+                }
+            })?;
+        }
+        // An attached instance has some elsewhere.
+        for one in objects.attached.load(&**objects.store())?.iter().flat_map(|sources| &sources.opened) {
+            for key in missing.extract_if(|key| one.has(key)).collect::<Vec<_>>() {
+                match one.store.head(Purpose::Scrub, &one.source.key(&key)) {
+                    Ok(_) => {}
+                    Err(StoreError::Absent { .. }) => _ = missing.insert(key),
+                    Err(error) => return Err(error.into()),
+                }
             }
-        })?;
+        }
         let mut lost: BTreeMap<String, Lost> = BTreeMap::new();
         for block in self.look.map.blocks_with_objects() {
             let mut pages = check::in_object_only(self.look, block);

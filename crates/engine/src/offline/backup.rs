@@ -11,6 +11,7 @@
 //! | `backups/<name>/manifest` | everything that the backup consists of, with lengths and checksums ([`manifest`]); put last |
 //! | `backups/<name>/volume/<file>/<number>` | the volume's files, in chunks of 4 MiB; chunks of zeros are omitted |
 //! | `objects/<object key>` | objects, byte for byte; shared by all backups that name them |
+//! | `attached/<instance>` | the reference of a restored instance that still reads objects here: the name of the backup ([`attach`]) |
 //! | `lock` | the command that changes the repository |
 //!
 //! An object never changes under its key, so a later backup copies only objects that are not there yet: it is as large as what changed, and
@@ -19,10 +20,11 @@
 //!
 //! Invariants
 //! * A manifest is put when all that it names is in the repository, and removed before any of it is.
-//! * An object is removed only if no manifest names it and no command makes a backup (`lock`).
+//! * An object is removed only if no manifest names it and no command makes a backup (`lock`). A backup that an attached instance reads is not removed.
 //!
 //! [`prune`]: prune::prune
 
+pub mod attach;
 pub mod create;
 pub mod manifest;
 pub mod prune;
@@ -32,14 +34,20 @@ pub mod verify;
 use crate::error::{Error, Result};
 use crate::offline::instance::{AT_ONCE, side_by_side};
 use manifest::Manifest;
+use parking_lot::Mutex;
 use std::sync::Arc;
+use terrace_io::World;
+use terrace_io::clock::Nanos;
+use terrace_io::sched::Event;
 use terrace_io::store::{Bytes, Listed, ObjectStore, Purpose, StoreError};
 use terrace_io::traffic::Urgency;
+use terrace_tier::address::ObjectKey;
+use terrace_tier::objects::attached::record::key_in_repository;
 use terrace_tier::objects::fence;
 
 /// Bytes of a volume's file in a chunk.
 pub const CHUNK: usize = 4 << 20;
-const FOLDER: &str = "backups";
+pub(crate) const FOLDER: &str = "backups";
 const LOCK: &str = "lock";
 /// Attempts of a put whose reply is lost.
 const TRIES: usize = 8;
@@ -49,6 +57,36 @@ const NAME_MAX: usize = 64;
 pub struct Repository {
     pub store: Arc<dyn ObjectStore>,
     purpose: Purpose,
+    pace: Option<Pace>,
+}
+
+/// Bytes a second that a command moves at most, so that it leaves room beside it.
+struct Pace {
+    world: World,
+    rate: u64,
+    /// When the bytes that were taken are through.
+    free_at: Mutex<Nanos>,
+}
+
+impl Pace {
+    /// Waits until the bytes before these are through.
+    fn take(&self, bytes: u64) {
+        let clock = &self.world.clock;
+        let until = {
+            let mut free_at = self.free_at.lock();
+            let from = (*free_at).max(clock.now());
+            *free_at = from + (u128::from(bytes) * 1_000_000_000 / u128::from(self.rate)) as Nanos;
+            from
+        };
+        let never = Event::new();
+        loop {
+            let now = clock.now();
+            if now >= until {
+                return;
+            }
+            self.world.sched.wait(&never, never.ticket(), Some(until - now));
+        }
+    }
 }
 
 /// The repository is being changed by us.
@@ -60,8 +98,8 @@ impl Drop for Locked<'_> {
     }
 }
 
-fn object_key(key: &str) -> String {
-    format!("objects/{key}")
+fn object_key(key: &ObjectKey) -> String {
+    key_in_repository(key)
 }
 
 fn chunk_key(name: &str, file: &str, number: u64) -> String {
@@ -86,9 +124,19 @@ impl Repository {
                 "{} is the object store of an instance: backups need a place of their own",
                 store.describe()
             ))),
-            Err(StoreError::Absent { .. }) => Ok(Repository { store, purpose }),
+            Err(StoreError::Absent { .. }) => Ok(Repository { store, purpose, pace: None }),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// From now on, at most `rate` bytes a second (above 0) are copied to or from it.
+    pub fn paced(self, world: World, rate: u64) -> Repository {
+        Repository { pace: Some(Pace { world, rate: rate.max(1), free_at: Mutex::new(0) }), ..self }
+    }
+
+    /// Before bytes are copied.
+    fn take(&self, bytes: u64) {
+        self.pace.iter().for_each(|pace| pace.take(bytes));
     }
 
     fn describe(&self) -> String {
@@ -192,7 +240,12 @@ impl Repository {
 
 /// Stores exactly these bytes under the key. If the key has an object with the same content already, that is success; with other content it is an
 /// error; so a put whose reply was lost, or one that is repeated after a crash, has one outcome.
-fn put_exactly(store: &dyn ObjectStore, purpose: Purpose, key: &str, body: &Bytes) -> Result<()> {
+pub(in crate::offline) fn put_exactly(
+    store: &dyn ObjectStore,
+    purpose: Purpose,
+    key: &str,
+    body: &Bytes,
+) -> Result<()> {
     let mut last = None;
     for _ in 0..TRIES {
         match store.put_if_absent(purpose, key, std::slice::from_ref(body)) {

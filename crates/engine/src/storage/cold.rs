@@ -19,12 +19,13 @@ use crate::storage::trouble::{REBUILD, Trouble};
 use crate::superblock::Superblock;
 use std::sync::Arc;
 use terrace_io::World;
-use terrace_io::sched::Worker;
+use terrace_io::sched::{Event, Step, Worker};
 use terrace_io::store::ObjectStore;
 use terrace_log::Redo;
 use terrace_tier::ablation::Mechanism;
 use terrace_tier::flash::FlashCache;
 use terrace_tier::memory::pool::Pool;
+use terrace_tier::objects::attached::fill::Filler;
 use terrace_tier::objects::collect::{CollectWorker, Collector};
 use terrace_tier::objects::fence::{Fence, Takers, Writer};
 use terrace_tier::objects::object::Objects;
@@ -46,8 +47,32 @@ pub struct Cold {
     pub sinker: Arc<Sinker>,
     pub collector: Arc<Collector>,
     pub snapshots: Arc<Snapshots>,
+    pub filler: Arc<Filler>,
     sequences: Arc<EpochSequences>,
     workers: usize,
+}
+
+/// Collects, and in its spare time copies what is attached.
+struct ColdWorker(CollectWorker, Arc<Filler>);
+
+impl Worker for ColdWorker {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+    fn step(&mut self) -> Step {
+        match self.0.step() {
+            Step::Worked => Step::Worked,
+            rest if self.0.0.is_stopped() => rest,
+            rest => match (rest, self.1.step()) {
+                (_, Step::Worked) => Step::Worked,
+                (Step::IdleFor(one), Step::IdleFor(other)) => Step::IdleFor(one.min(other)),
+                (Step::Idle, rest) | (rest, _) => rest,
+            },
+        }
+    }
+    fn wake_event(&self) -> Arc<Event> {
+        self.0.wake_event()
+    }
 }
 
 /// What the cold side works with.
@@ -94,6 +119,15 @@ impl Cold {
             snapshots.clone(),
         ));
         collector.want_scrub();
+        let filler = Arc::new(Filler::new(
+            world.clone(),
+            map.clone(),
+            redo.clone(),
+            objects.clone(),
+            fence.clone(),
+            collector.clone(),
+            snapshots.clone(),
+        ));
         let sequences = Arc::new(EpochSequences::new());
         let (objects_too, fence_too, collector_too) = (objects.clone(), fence.clone(), collector.clone());
         let sinking = SinkParts {
@@ -116,7 +150,7 @@ impl Cold {
         let settings = SinkSettings { cool, requests_max, memory, defers };
         let sinker = Arc::new(Sinker::new(sinking, settings));
         let workers = sink::workers(memory);
-        Ok(Cold { world, store, objects, fence, sinker, collector, snapshots, sequences, workers })
+        Ok(Cold { world, store, objects, fence, sinker, collector, snapshots, filler, sequences, workers })
     }
 
     /// Records that a copy of the volume with the instance id `id`, whose log has ended, names objects that were put until now; durable when
@@ -141,7 +175,9 @@ impl Cold {
         let sinker = |_| Box::new(SinkWorker(self.sinker.clone())) as Box<dyn Worker>;
         // A sink leaves an object or two to delete, each a round trip as its put was.
         let collector = |_| Box::new(CollectWorker(self.collector.clone())) as Box<dyn Worker>;
-        (0..self.workers).map(sinker).chain((0..self.workers).map(collector)).collect()
+        let first = Box::new(ColdWorker(CollectWorker(self.collector.clone()), self.filler.clone()));
+        let sinkers = (0..self.workers).map(sinker);
+        sinkers.chain([first as Box<dyn Worker>]).chain((1..self.workers).map(collector)).collect()
     }
 
     /// What is wrong with the store, if anything: of several the most urgent.
@@ -166,6 +202,18 @@ impl Cold {
             .into_iter()
             .chain(failed)
             .reduce(|one, other| if other.severity > one.severity { other } else { one })
+    }
+
+    /// What is wrong with the places from which objects are read that are not in the own store.
+    pub fn attached_trouble(&self) -> Option<Trouble> {
+        const NAME: &str = "attached_trouble";
+        let status = self.filler.status();
+        let failure = status.trouble?;
+        let text = match &status.from {
+            Some(from) => format!("{}; objects are still read from {from}; see docs/backup.md", failure.text),
+            None => failure.text,
+        };
+        Some(if failure.needs_person { Trouble::act(NAME, text) } else { Trouble::degraded(NAME, text) })
     }
 
     /// Blocks that can't be sunk, if there are some.

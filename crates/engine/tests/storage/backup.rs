@@ -1,293 +1,9 @@
 //! Snapshots, backups and restores of an instance with an object store, in a simulation: what is restored is the state of the copy's end,
 //! whatever was written, sunk and collected meanwhile and since, and whatever was interrupted.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use terrace_engine::Error;
-use terrace_engine::config::{Bytes, Config};
-use terrace_engine::offline::backup::create::create;
-use terrace_engine::offline::backup::prune::prune;
-use terrace_engine::offline::backup::restore::restore;
-use terrace_engine::offline::backup::verify::verify;
-use terrace_engine::offline::backup::{Repository, create::Created};
-use terrace_engine::offline::instance::OfflineInstance;
-use terrace_engine::storage::copy::{Copied, Copier, Progress};
-use terrace_engine::storage::{Parts, Storage};
-use terrace_engine::superblock::Superblock;
-use terrace_engine::tree::Tree;
-use terrace_io::disk::Disk;
-use terrace_io::random::Random;
-use terrace_io::store::ObjectStore;
-use terrace_log::{Redo, Urgency};
-use terrace_sim::{SimDisk, SimStore, SimWorld};
-use terrace_tier::objects::snapshots;
-use terrace_tier::page::SpaceId;
+mod backed;
 
-const SPACE: SpaceId = SpaceId(16);
-const KEYS: u64 = 8000;
-const SECOND: u64 = 1_000_000_000;
-type Model = BTreeMap<Vec<u8>, Vec<u8>>;
-/// A key's new value, or None if it was removed.
-type Change = (Vec<u8>, Option<Vec<u8>>);
-
-/// Planted bugs are switched on for all.
-static ONE: Mutex<()> = Mutex::new(());
-
-fn alone() -> MutexGuard<'static, ()> {
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn key(n: u64) -> Vec<u8> {
-    format!("key{n:05}").into_bytes()
-}
-
-fn open(sim: &SimWorld, disk: &Arc<SimDisk>, store: &Arc<SimStore>) -> Result<Arc<Storage>, Error> {
-    let config = Config {
-        memory: Bytes(12 << 20),
-        log: Bytes(4 << 20),
-        log_partitions: 1,
-        object_buffer: Bytes(14 << 20),
-        ..Config::default()
-    };
-    let parts =
-        Parts { world: sim.world(), volume: disk.clone(), flash: None, store: Some(store.clone() as _) };
-    let storage = Storage::open(&config, &parts)?;
-    storage.start_redo(|space| space == SPACE)?;
-    Ok(Arc::new(storage))
-}
-
-struct Instance {
-    sim: Arc<SimWorld>,
-    disk: Arc<SimDisk>,
-    store: Arc<SimStore>,
-    running: Option<(Arc<Storage>, Tree)>,
-    /// Only these keys change.
-    keys: u64,
-    changes: Vec<Change>,
-    durable: usize,
-}
-
-impl Instance {
-    fn new(seed: u64) -> Instance {
-        let sim = Arc::new(SimWorld::new(seed));
-        let (disk, store) = (sim.disk("volume"), sim.store("store"));
-        let storage = open(&sim, &disk, &store).unwrap();
-        let tree = Tree::create(&storage.pages, SPACE, Urgency::Normal).unwrap();
-        let (running, changes) = (Some((storage, tree)), Vec::new());
-        let mut instance = Instance { sim, disk, store, running, keys: KEYS, changes, durable: 0 };
-        for n in 0..KEYS {
-            let (key, value) = (key(n), vec![1; 500]);
-            instance.tree().put(&key, &value).unwrap();
-            instance.changes.push((key, Some(value)));
-            if n % 200 == 0 {
-                instance.storage().checkpoint().unwrap();
-            }
-        }
-        instance.sink_all();
-        instance
-    }
-
-    fn storage(&self) -> &Arc<Storage> {
-        &self.running.as_ref().unwrap().0
-    }
-
-    fn tree(&self) -> &Tree {
-        &self.running.as_ref().unwrap().1
-    }
-
-    fn start(&mut self) {
-        let seed = self.sim.seed;
-        let storage = open(&self.sim, &self.disk, &self.store).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-        let tree = Tree::open(&storage.pages, SPACE).unwrap();
-        self.running = Some((storage, tree));
-    }
-
-    fn stop(&mut self) {
-        let seed = self.sim.seed;
-        self.storage().close().unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-        self.sim.sched.drop_workers();
-        self.running = None;
-    }
-
-    fn sink_all(&self) {
-        self.storage().checkpoint().unwrap();
-        self.storage().cold.as_ref().unwrap().sinker.sink_all().unwrap();
-        self.sim.sched.run_some(200);
-    }
-
-    /// Some changes, and some work of others: blocks sink, and objects are collected.
-    fn change(&mut self, most: u64) -> Result<(), Error> {
-        let random = self.sim.random.clone();
-        for _ in 0..random.below(most) + 1 {
-            let key = key(random.below(self.keys));
-            let value =
-                (!random.one_in(4)).then(|| vec![random.next_u64() as u8; 300 + random.below(600) as usize]);
-            let changed = match &value {
-                Some(value) => self.tree().put(&key, value).map(|_| ()),
-                None => self.tree().remove(&key).map(|_| ()),
-            };
-            match changed.map_err(Error::from) {
-                // The copier that holds log or slots does not run beside it.
-                Err(Error::Full(_))
-                    if self.storage().map.hold_hinders() || self.storage().log.needs_checkpoint() =>
-                {
-                    break;
-                }
-                changed => changed?,
-            }
-            self.changes.push((key, value));
-        }
-        let log = self.storage().log.clone();
-        if random.one_in(2) {
-            log.make_durable(log.appended())?;
-            self.durable = self.changes.len();
-        }
-        match random.below(4) {
-            0 => self.storage().flusher.request(log.appended()),
-            1 => self.storage().checkpointer.request(log.appended()),
-            _ => {}
-        }
-        self.sim.sched.run_some(random.below(20) as usize);
-        let sinker = self.storage().cold.as_ref().unwrap().sinker.clone();
-        let buffered = self.storage().map.buffered_blocks();
-        if random.one_in(2) && !buffered.is_empty() {
-            _ = sinker.try_sink_block(buffered[random.below(buffered.len() as u64) as usize].block);
-        }
-        if random.one_in(3) {
-            self.sim.clock.advance(2 * SECOND);
-        }
-        self.sim.sched.run_some(random.below(40) as usize);
-        Ok(())
-    }
-
-    /// A copy beside changes. Returns the number of changes made before its end began, too.
-    fn copy(&mut self, to: &Arc<SimDisk>) -> Result<(Copied, usize), Error> {
-        let mut copier = Copier::begin(&self.storage().clone(), to.clone())?;
-        let mut beside = |_: Progress| {
-            let changed = self.change(20);
-            assert!(changed.is_ok() || self.sim.crashed(), "a change beside the copy: {changed:?}");
-            true
-        };
-        copier.follow(&mut beside)?;
-        let least = self.changes.len();
-        let mut beside = |_: Progress| {
-            let changed = self.change(20);
-            assert!(changed.is_ok() || self.sim.crashed(), "a change beside the copy's end: {changed:?}");
-            true
-        };
-        Ok((copier.finish(&mut beside)?, least))
-    }
-
-    /// The power goes, or not, and the instance is opened again.
-    fn restart(&mut self, crash: bool) {
-        if crash {
-            self.sim.sched.drop_workers();
-            self.running = None;
-            self.disk.crash();
-            self.sim.power_on();
-            self.changes.truncate(self.least_after(&self.disk.clone(), &self.store.clone(), self.durable));
-        } else {
-            self.stop();
-        }
-        self.start();
-        self.durable = self.changes.len();
-    }
-
-    /// The instance at these places is a state after at least `least` changes. Returns after how many.
-    fn least_after(&self, disk: &Arc<SimDisk>, store: &Arc<SimStore>, least: usize) -> usize {
-        let seed = self.sim.seed;
-        let storage = open(&self.sim, disk, store).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-        let tree = Tree::open(&storage.pages, SPACE).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-        let mut found = Model::new();
-        let mut keep = |key: &[u8], value: &[u8]| _ = found.insert(key.to_vec(), value.to_vec());
-        let report = tree.check(&mut keep).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-        assert!(report.faults.is_empty(), "seed {seed}: {:?}", report.faults);
-        assert_eq!(storage.map.faults(), Vec::<String>::new(), "seed {seed}");
-        drop(tree);
-        storage.close().unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-        self.sim.sched.drop_workers();
-        let mut state = Model::new();
-        let mut matching = None;
-        for (i, (key, value)) in self.changes.iter().enumerate() {
-            match value {
-                Some(value) => state.insert(key.clone(), value.clone()),
-                None => state.remove(key),
-            };
-            if i + 1 >= least && state.len() == found.len() && state == found {
-                matching = Some(i + 1);
-            }
-        }
-        matching.unwrap_or_else(|| {
-            panic!(
-                "seed {seed}: {} entries are no state after {least} to {} changes",
-                found.len(),
-                self.changes.len()
-            )
-        })
-    }
-
-    fn collected(&self) -> u64 {
-        self.storage().cold.as_ref().unwrap().collector.counters.deleted.load(Ordering::SeqCst)
-    }
-
-    /// Goes on for a while, with restarts, so that objects are superseded and collected.
-    fn go_on(&mut self) {
-        for round in 0..12 {
-            for _ in 0..6 {
-                self.change(40).unwrap();
-            }
-            self.sink_all();
-            self.sim.clock.advance(2 * SECOND);
-            self.sim.sched.run_some(500);
-            if round == 4 || round == 8 {
-                let crash = self.sim.random.one_in(2);
-                self.restart(crash);
-            }
-        }
-    }
-}
-
-fn objects(store: &SimStore) -> BTreeSet<String> {
-    store.keys().into_iter().filter(|key| key.contains('/')).collect()
-}
-
-fn quiet() -> impl FnMut(&str, u64, u64) {
-    |_, _, _| {}
-}
-
-fn back_up(
-    copy: &Arc<SimDisk>,
-    source: &Arc<SimStore>,
-    to: &Arc<SimStore>,
-    name: &str,
-) -> Result<Created, Error> {
-    let look = OfflineInstance::open(copy.clone(), None)?;
-    let source: Arc<dyn ObjectStore> = source.clone();
-    create(&look, Some(&source), &Repository::open(to.clone())?, name, 1000, &mut quiet())
-}
-
-fn put_back(
-    from: &Arc<SimStore>,
-    name: &str,
-    disk: &Arc<SimDisk>,
-    store: &Arc<SimStore>,
-    random: &dyn Random,
-) -> Result<(), Error> {
-    let repository = Repository::open(from.clone())?;
-    let manifest = repository.complete(name)?;
-    let (disk, store): (Arc<dyn Disk>, Arc<dyn ObjectStore>) = (disk.clone(), store.clone());
-    restore(&repository, &manifest, &disk, Some(&store), random, &mut quiet()).map(|_| ())
-}
-
-fn faults(of: &Arc<SimStore>, name: &str) -> Vec<String> {
-    let repository = Repository::open(of.clone()).unwrap();
-    verify(&repository, &repository.complete(name).unwrap(), &mut quiet()).unwrap().faults
-}
-
-fn seeds() -> u64 {
-    std::env::var("TERRACE_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(4)
-}
+use backed::*;
 
 /// Returns how many objects were retained, and how many of them were deleted when the snapshot was gone.
 fn back_up_and_restore(seed: u64) -> (usize, usize) {
@@ -323,7 +39,7 @@ fn back_up_and_restore(seed: u64) -> (usize, usize) {
     assert_eq!(left, 0, "seed {seed}: {left} of {retained} objects that nothing names are still there");
 
     let (disk, other) = (original.sim.disk("restored"), original.sim.store("other"));
-    put_back(&repository, "first", &disk, &other, &*original.sim.random)
+    put_back(&repository, "first", &disk, &other, &*original.sim.random, None)
         .unwrap_or_else(|e| panic!("seed {seed}: {e}"));
     let (of_copy, mine) = (Superblock::read(&*copy).unwrap(), Superblock::read(&*disk).unwrap());
     assert!(of_copy.instance != mine.instance && of_copy.lineage != mine.lineage);
@@ -386,13 +102,13 @@ fn a_later_backup_copies_only_objects_that_are_new_and_pruning_keeps_what_is_nam
     let again = back_up(&original.sim.disk("x"), &store, &repository, "one").err();
     assert!(again.is_some());
     let open_repository = || Repository::open(repository.clone()).unwrap();
-    assert!(matches!(prune(&open_repository(), 0, &mut quiet()), Err(Error::Invalid(_))));
-    let pruned = prune(&open_repository(), 2, &mut quiet()).unwrap();
+    assert!(matches!(prune(&open_repository(), Keep::newest(0), &mut quiet()), Err(Error::Invalid(_))));
+    let pruned = prune(&open_repository(), Keep::newest(2), &mut quiet()).unwrap();
     assert_eq!(pruned.backups, ["one"]);
     for (name, least) in [("two", made[1].1), ("three", made[2].1)] {
         assert_eq!(faults(&repository, name), Vec::<String>::new());
         let (disk, other) = (original.sim.disk(&format!("restored-{name}")), original.sim.store(name));
-        put_back(&repository, name, &disk, &other, &*original.sim.random).unwrap();
+        put_back(&repository, name, &disk, &other, &*original.sim.random, None).unwrap();
         original.sim.sched.drop_workers();
         original.least_after(&disk, &other, least);
     }
@@ -404,6 +120,29 @@ fn a_later_backup_copies_only_objects_that_are_new_and_pruning_keeps_what_is_nam
     let there: BTreeSet<String> =
         repository.keys().into_iter().filter(|key| key.starts_with("objects/")).collect();
     assert_eq!(there, named);
+}
+
+#[test]
+fn a_paced_backup_and_restore_take_the_time_of_their_bytes() {
+    let _one = alone();
+    let mut original = Instance::new(41);
+    let (sim, store, repository) =
+        (original.sim.clone(), original.store.clone(), original.sim.store("repository"));
+    original.stop();
+    const RATE: u64 = 1 << 20;
+    let paced = || Repository::open(repository.clone()).unwrap().paced(sim.world(), RATE);
+    let look = OfflineInstance::open(original.disk.clone(), None).unwrap();
+    let (since, source) = (sim.clock.now(), store.clone() as Arc<dyn ObjectStore>);
+    let manifest = create(&look, Some(&source), &paced(), "one", 0, &mut quiet()).unwrap().manifest;
+    let bytes = manifest.object_bytes() + manifest.volume_bytes();
+    let least = |bytes: u64| (bytes - (5 << 20)) * SECOND / RATE; // the last chunk is not waited for
+    let took = sim.clock.now() - since;
+    assert!((least(bytes)..2 * bytes * SECOND / RATE).contains(&took), "{took} ns for {bytes} bytes");
+    let since = sim.clock.now();
+    let (disk, other): (Arc<dyn Disk>, Arc<dyn ObjectStore>) = (sim.disk("restored"), sim.store("other"));
+    restore(&paced(), &manifest, &disk, Some(&other), &*sim.random, None, &mut quiet()).unwrap();
+    let took = sim.clock.now() - since;
+    assert!((least(bytes)..2 * bytes * SECOND / RATE).contains(&took), "{took} ns for {bytes} bytes");
 }
 
 /// What a crash at a random step of a backup, a removal or a restore leaves; each is then repeated. Returns how many were cut short.
@@ -441,14 +180,14 @@ fn crash_and_repeat(seeds: std::ops::Range<u64>) -> u32 {
             };
             // Others do not change the repository until an operator says that this one does not run any more.
             if made.is_err() && opened.unlock().unwrap().is_some() {
-                original.sim.random.one_in(2).then(|| prune(&opened, 1, &mut quiet()).unwrap());
+                original.sim.random.one_in(2).then(|| prune(&opened, Keep::newest(1), &mut quiet()).unwrap());
             }
             back_up(&copy, &store, &repository, "one").unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         }
         assert_eq!(faults(&repository, "one"), Vec::<String>::new());
 
         crash(&original.sim, about);
-        let restored = put_back(&repository, "one", &disk, &other, &*random);
+        let restored = put_back(&repository, "one", &disk, &other, &*random, None);
         cut += u32::from(restored.is_err());
         power_on(&original.sim, &disk);
         if !disk.exists("superblock").unwrap() {
@@ -459,7 +198,7 @@ fn crash_and_repeat(seeds: std::ops::Range<u64>) -> u32 {
                 "seed {seed}: a server started on a part of a backup"
             );
             original.sim.sched.drop_workers();
-            put_back(&repository, "one", &disk, &other, &*random)
+            put_back(&repository, "one", &disk, &other, &*random, None)
                 .unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         }
         original.least_after(&disk, &other, least);
@@ -477,7 +216,7 @@ fn crash_and_repeat(seeds: std::ops::Range<u64>) -> u32 {
         original.stop();
         let opened = Repository::open(repository.clone()).unwrap();
         crash(&original.sim, 40);
-        let pruned = prune(&opened, 1, &mut quiet());
+        let pruned = prune(&opened, Keep::newest(1), &mut quiet());
         cut += u32::from(pruned.is_err());
         original.sim.power_on();
         _ = opened.unlock().unwrap();
@@ -489,10 +228,10 @@ fn crash_and_repeat(seeds: std::ops::Range<u64>) -> u32 {
                 manifest.name
             );
         }
-        prune(&opened, 1, &mut quiet()).unwrap();
+        prune(&opened, Keep::newest(1), &mut quiet()).unwrap();
         assert_eq!(opened.list().unwrap().0.len(), 1);
         let (disk, other) = (original.sim.disk("again"), original.sim.store("again"));
-        put_back(&repository, "two", &disk, &other, &*random).unwrap();
+        put_back(&repository, "two", &disk, &other, &*random, None).unwrap();
         original.least_after(&disk, &other, least);
     }
     cut
@@ -579,13 +318,13 @@ fn bad_input_is_refused_and_harms_nothing() {
     refused(back_up(&copy, &store, &repository, "one").map(|_| ()), "already");
     let random = original.sim.random.clone();
     let disk = original.sim.disk("restored");
-    refused(put_back(&repository, "two", &disk, &other, &*random), "there is none of this name");
-    refused(put_back(&repository, "one", &disk, &store, &*random), "object store of an instance");
-    refused(put_back(&repository, "one", &disk, &repository, &*random), "has backups");
-    refused(put_back(&repository, "one", &copy, &other, &*random), "has an instance");
-    refused(put_back(&repository, "one", &original.disk, &other, &*random), "");
+    refused(put_back(&repository, "two", &disk, &other, &*random, None), "there is none of this name");
+    refused(put_back(&repository, "one", &disk, &store, &*random, None), "object store of an instance");
+    refused(put_back(&repository, "one", &disk, &repository, &*random, None), "has backups");
+    refused(put_back(&repository, "one", &copy, &other, &*random, None), "has an instance");
+    refused(put_back(&repository, "one", &original.disk, &other, &*random, None), "");
     disk.create("notes").unwrap();
-    refused(put_back(&repository, "one", &disk, &other, &*random), "not empty: it has notes");
+    refused(put_back(&repository, "one", &disk, &other, &*random, None), "not empty: it has notes");
     disk.remove("notes").unwrap();
     assert!(disk.list().unwrap().is_empty() && other.keys().is_empty(), "something was written");
 
@@ -598,7 +337,7 @@ fn bad_input_is_refused_and_harms_nothing() {
         )
         .unwrap();
     refused(back_up(&copy, &store, &repository, "three").map(|_| ()), "a test has it");
-    refused(prune(&opened, 1, &mut quiet()).map(|_| ()), "a test has it");
+    refused(prune(&opened, Keep::newest(1), &mut quiet()).map(|_| ()), "a test has it");
     assert_eq!(opened.unlock().unwrap().as_deref(), Some("a test has it"));
 
     // Damage is named by verify, and refused by restore.
@@ -609,7 +348,7 @@ fn bad_input_is_refused_and_harms_nothing() {
         "{:?}",
         faults(&repository, "one")
     );
-    refused(put_back(&repository, "one", &disk, &other, &*random), "checksum differs");
+    refused(put_back(&repository, "one", &disk, &other, &*random, None), "checksum differs");
     repository.flip(&object, 3000, 1);
     let chunk = repository.keys().into_iter().find(|key| key.contains("/volume/pages/")).unwrap();
     repository.delete(terrace_io::store::Purpose::Scrub, &chunk).unwrap();
@@ -621,7 +360,7 @@ fn bad_input_is_refused_and_harms_nothing() {
     repository.flip("backups/one/manifest", 20, 1);
     assert!(matches!(opened.complete("one"), Err(Error::Corrupt(_))));
     assert!(
-        matches!(prune(&opened, 1, &mut quiet()), Err(Error::Corrupt(_))),
+        matches!(prune(&opened, Keep::newest(1), &mut quiet()), Err(Error::Corrupt(_))),
         "what a damaged manifest names is not known"
     );
 

@@ -148,6 +148,10 @@ impl ObjectStore for EmulatedStore {
     fn remove_staged(&self, purpose: Purpose, prefix: &str, is_dead: &dyn Fn(&str) -> bool) -> Result<u64> {
         self.inner.remove_staged(purpose, prefix, is_dead)
     }
+    fn beside(&self, url: &str, endpoint: Option<&str>, read_only: bool) -> Result<Arc<dyn ObjectStore>> {
+        let inner = self.inner.beside(url, endpoint, read_only)?;
+        Ok(store(self.world.clone(), inner, self.remote))
+    }
     fn stats(&self) -> Option<StoreStats> {
         let mut stats = self.tally.read();
         if let Some(below) = self.inner.stats() {

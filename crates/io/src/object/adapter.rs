@@ -492,6 +492,9 @@ impl ObjectStore for Adapter {
         Ok(())
     }
 
+    fn beside(&self, url: &str, endpoint: Option<&str>, read_only: bool) -> Result<Arc<dyn ObjectStore>> {
+        super::open_beside(url, endpoint, read_only)
+    }
     fn stats(&self) -> Option<StoreStats> {
         Some(self.tally.read())
     }

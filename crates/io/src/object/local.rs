@@ -45,6 +45,7 @@ use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path as FsPath, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 use uploads::Uploads;
 
@@ -651,6 +652,9 @@ impl ObjectStore for Local {
         Ok(removed.len() as u64)
     }
 
+    fn beside(&self, url: &str, endpoint: Option<&str>, read_only: bool) -> Result<Arc<dyn ObjectStore>> {
+        super::open_beside(url, endpoint, read_only)
+    }
     fn stats(&self) -> Option<StoreStats> {
         Some(self.tally.read())
     }

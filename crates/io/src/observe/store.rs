@@ -95,6 +95,9 @@ impl ObjectStore for ShownStore {
     fn remove_staged(&self, purpose: Purpose, prefix: &str, is_dead: &dyn Fn(&str) -> bool) -> Result<u64> {
         self.0.remove_staged(purpose, prefix, is_dead)
     }
+    fn beside(&self, url: &str, endpoint: Option<&str>, read_only: bool) -> Result<Arc<dyn ObjectStore>> {
+        Ok(Arc::new(ShownStore(self.0.beside(url, endpoint, read_only)?)))
+    }
     fn stats(&self) -> Option<StoreStats> {
         self.0.stats()
     }

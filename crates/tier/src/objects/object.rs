@@ -18,6 +18,7 @@ mod outage;
 
 use crate::address::{InObject, OBJECT_HEADER as HEADER, ObjectKey};
 use crate::limits::by_space::{BySpace, StoreCounts, add};
+use crate::objects::attached::{Attached, Place};
 use crate::objects::fence;
 use crate::page::{BadBody, BadImage, PAGE_SIZE, Tag};
 use coalesce::{Coalescer, FetchTurn};
@@ -88,6 +89,8 @@ pub struct Objects {
     coalescer: Option<Coalescer>,
     /// None: what happens lately is not counted.
     clock: Option<Arc<dyn Clock>>,
+    /// Where objects are read that are not in `store`.
+    pub attached: Attached,
     /// Reads that a session waits for fail because of the store.
     pub outage: Outage,
     pub packer: Packer,
@@ -169,6 +172,7 @@ impl Objects {
             readers,
             coalescer: None,
             clock: None,
+            attached: Attached::new(),
             outage: Outage::default(),
             packer: Packer::default(),
             codecs,
@@ -222,14 +226,56 @@ impl Objects {
         buf: &mut [u8],
     ) -> Result<(), StoreError> {
         self.count_get(key, buf.len());
-        let result = self.store.get_range(purpose, &key.to_string(), offset, buf);
-        let result = result.map_err(|error| self.explain(error));
+        let result = self.ask_for(key, &mut |store, at| store.get_range(purpose, at, offset, buf));
         match &result {
             Ok(()) => self.outage.end(),
             Err(error) if matches!(purpose, Purpose::PageMiss | Purpose::BlockRead) => self.failed(error),
             Err(_) => {} // whose request it was tells of it
         }
         result
+    }
+
+    /// Asks the store that has the object: our own, or one that is attached.
+    fn ask_for<T>(
+        &self,
+        key: &ObjectKey,
+        request: &mut dyn FnMut(&dyn ObjectStore, &str) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        // Again if what is attached became known meanwhile, or was copied.
+        loop {
+            let was_known = self.attached.is_known();
+            if let Place::Source(sources, number) = self.attached.place(key) {
+                let at = &sources.opened[number];
+                return match request(&*at.store, &at.source.key(key)) {
+                    Err(StoreError::Absent { .. }) if matches!(self.attached.place(key), Place::Own) => {
+                        continue;
+                    }
+                    Err(StoreError::Absent { key }) => {
+                        let cause = format!(
+                            "it is read from {} and is not there: is that the right place, and mounted?",
+                            at.source.describe()
+                        );
+                        Err(StoreError::Unavailable { key, cause })
+                    }
+                    other => other,
+                };
+            }
+            return match request(&*self.store, &key.to_string()) {
+                Err(StoreError::Absent { .. }) if !was_known => {
+                    self.attached.load(&*self.store)?;
+                    continue;
+                }
+                other => other.map_err(|error| self.explain(error)),
+            };
+        }
+    }
+
+    /// The object's bytes, unchecked.
+    pub fn read_whole(&self, purpose: Purpose, key: &ObjectKey) -> Result<Vec<u8>, StoreError> {
+        let _reading = self.reading(*key);
+        let bytes = self.ask_for(key, &mut |store, at| store.get(purpose, at))?.0;
+        self.count_get(key, bytes.len());
+        Ok(bytes)
     }
 
     /// A read failed: is it the store?
@@ -253,6 +299,9 @@ impl Objects {
     /// Asks the store for what every store in use has.
     pub fn ask(&self) -> Result<(), StoreError> {
         self.store.get(Purpose::Epoch, fence::KEY)?;
+        if let Some(sources) = self.attached.sources() {
+            sources.opened.iter().try_for_each(|one| one.check(sources.record.id))?;
+        }
         self.outage.end();
         Ok(())
     }
@@ -323,9 +372,7 @@ impl Objects {
     /// The whole object, checked: its header and its bytes, in which bodies begin at
     /// [`crate::address::OBJECT_HEADER`].
     pub fn read_block(&self, purpose: Purpose, key: &ObjectKey) -> Result<(Header, Vec<u8>), ObjectError> {
-        let _reading = self.reading(*key);
-        let (bytes, _) = self.store.get(purpose, &key.to_string()).map_err(|error| self.explain(error))?;
-        self.count_get(key, bytes.len());
+        let bytes = self.read_whole(purpose, key)?;
         let header = format::check(key, &bytes).map_err(|bad| ObjectError::Corrupt { key: *key, bad })?;
         Ok((header, bytes))
     }

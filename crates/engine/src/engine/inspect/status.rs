@@ -103,6 +103,9 @@ impl Engine {
             ("objects_to_delete", cold.map_or(0, |c| c.collector.status().0 as u64)),
             ("objects_retained", cold.map_or(0, |c| c.collector.retained() as u64)),
             ("object_snapshots", cold.map_or(0, |c| c.snapshots.list().len() as u64)),
+            ("attached_objects_left", cold.map_or(0, |c| c.filler.status().left.unwrap_or(0))),
+            ("attached_objects_copied", cold.map_or(0, |c| get(&c.filler.counters.copied))),
+            ("attached_copied_bytes", cold.map_or(0, |c| get(&c.filler.counters.copied_bytes))),
             ("collect_errors", collected(|c| &c.errors)),
             ("sink_blocks", sunk(|c| &c.blocks)),
             ("sink_patches", sunk(|c| &c.patches)),
@@ -275,6 +278,16 @@ impl Engine {
         }));
         notes.extend(s.volume.batches().map(|how| ("disk_batches", how.to_string())));
         notes.extend(s.cold.iter().map(|cold| ("object_store", cold.store.describe())));
+        notes.extend(s.cold.iter().filter_map(|cold| {
+            let status = cold.filler.status();
+            let from = status.from?;
+            let what = match (status.fills, status.left) {
+                (false, _) => "objects that are not copied".to_string(),
+                (true, None) => "objects until they are copied".to_string(),
+                (true, Some(left)) => format!("{left} objects until they are copied"),
+            };
+            Some(("attached", format!("{what}, from {from}")))
+        }));
         notes.extend(self.troubles().into_iter().map(|trouble| (trouble.name, trouble.text)));
         notes
     }
@@ -307,6 +320,7 @@ impl Engine {
         }));
         troubles.extend(s.cold.iter().filter_map(|cold| cold.trouble()));
         troubles.extend(s.cold.iter().filter_map(|cold| cold.unsinkable()));
+        troubles.extend(s.cold.iter().filter_map(|cold| cold.attached_trouble()));
         troubles
     }
 

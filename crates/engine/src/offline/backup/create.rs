@@ -24,7 +24,7 @@ use terrace_io::store::{Bytes, ObjectStore, StoreError};
 use terrace_log::block::BLOCK;
 use terrace_tier::address::ObjectKey;
 use terrace_tier::objects::fence::{Fence, FenceError, TakersInMemory, Writer};
-use terrace_tier::objects::object::format;
+use terrace_tier::objects::object::{Objects, format};
 use terrace_tier::objects::snapshots::{self, Snapshot};
 use terrace_tier::volume::map::home;
 use terrace_tier::volume::object_buffer;
@@ -95,6 +95,8 @@ pub fn create(
         let parallel = source.parallel_max() > 1 && repository.store.parallel_max() > 1;
         let all = named.len() as u64;
         let objects = &mut manifest.objects;
+        // An attached instance's objects are elsewhere.
+        let source = &Objects::new(source.clone());
         let copy = |key: &ObjectKey| copy_object(source, repository, key, there.get(key));
         in_parts(&named, parallel, copy, |part| {
             for (entry, is_new) in part {
@@ -122,7 +124,10 @@ fn put_manifest(repository: &Repository, manifest: &Manifest) -> Result<()> {
 }
 
 /// What keeps the objects that the volume names: its snapshot, or (None) that the volume is the store's owner and does not run.
-fn protection(look: &OfflineInstance, source: &Arc<dyn ObjectStore>) -> Result<Option<Snapshot>> {
+pub(in crate::offline) fn protection(
+    look: &OfflineInstance,
+    source: &Arc<dyn ObjectStore>,
+) -> Result<Option<Snapshot>> {
     let superblock = &look.superblock;
     let (registry, _) = snapshots::read(&**source)?;
     if let Some(found) = registry.snapshots.iter().find(|one| one.id == superblock.instance) {
@@ -171,7 +176,7 @@ fn inventory(repository: &Repository) -> Result<HashMap<ObjectKey, (u64, Option<
 
 /// The object's entry, and whether it was copied now.
 fn copy_object(
-    source: &Arc<dyn ObjectStore>,
+    source: &Objects,
     repository: &Repository,
     key: &ObjectKey,
     there: Option<&(u64, Option<u32>)>,
@@ -179,7 +184,7 @@ fn copy_object(
     if let Some((length, Some(crc))) = there {
         return Ok((ObjectEntry { key: *key, length: *length, crc: *crc }, false));
     }
-    let place = object_key(&key.to_string());
+    let place = object_key(key);
     let checked = |bytes: &[u8], store: &dyn ObjectStore| match format::check(key, bytes) {
         Ok(_) => Ok(ObjectEntry { key: *key, length: bytes.len() as u64, crc: crc32c::crc32c(bytes) }),
         Err(bad) => Err(Error::Corrupt(format!("object {key} in {}: {bad}", store.describe()))),
@@ -188,17 +193,18 @@ fn copy_object(
         let (bytes, _) = repository.store.get(repository.purpose, &place)?;
         return Ok((checked(&bytes, &*repository.store)?, false));
     }
-    let bytes = match source.get(purpose(), &key.to_string()) {
-        Ok((bytes, _)) => Bytes::from(bytes),
+    let bytes = match source.read_whole(purpose(), key) {
+        Ok(bytes) => Bytes::from(bytes),
         Err(StoreError::Absent { key }) => {
             return Err(Error::Missing(format!(
                 "object {key}, which the volume names, is not in {}",
-                source.describe()
+                source.store().describe()
             )));
         }
         Err(error) => return Err(error.into()),
     };
-    let entry = checked(&bytes, &**source)?;
+    let entry = checked(&bytes, &**source.store())?;
+    repository.take(entry.length);
     put_exactly(&*repository.store, repository.purpose, &place, &bytes)?;
     Ok((entry, true))
 }
@@ -223,6 +229,7 @@ fn copy_file(
         from.read(Class::CopyRead, start, bytes)?;
         if bytes.iter().any(|byte| *byte != 0) {
             let body = Bytes::copy_from_slice(bytes);
+            repository.take(body.len() as u64);
             put_exactly(&*repository.store, repository.purpose, &chunk_key(name, file, number), &body)?;
             entry.chunks.push(ChunkEntry { number, length: body.len() as u64, crc: crc32c::crc32c(&body) });
         }

@@ -6,11 +6,13 @@
 //!
 //! 1. `copying` marks the volume as unfinished; no server starts there. The superblock of the new instance is made under another name.
 //! 2. The store is taken: its epoch object names the new instance. One that has an epoch object already is refused, unless that is of this restore.
-//! 3. Objects are copied, then the volume's files; each is checked against the manifest. All is synced.
+//! 3. Objects are copied, then the volume's files; each is checked against the manifest. All is synced. Or the repository is attached instead of the
+//!    objects being copied: its reference and the record in the store are put first (`attach`).
 //! 4. The superblock gets its name, and `copying` goes.
 //!
 //! Interrupted at any point, the same call goes on with the ids of the superblock that it finds.
 
+use super::attach::Attach;
 use super::manifest::{FileEntry, Manifest, ObjectEntry};
 use super::verify::{read_chunk, read_object};
 use super::{CHUNK, FOLDER, Repository, in_parts, purpose, put_exactly};
@@ -26,6 +28,7 @@ use terrace_io::disk::{Class, Disk, DiskError};
 use terrace_io::random::Random;
 use terrace_io::store::{Bytes, Listed, ObjectStore, StoreError};
 use terrace_log::block::{self, BLOCK};
+use terrace_tier::objects::attached::record;
 use terrace_tier::objects::fence::{self, EpochContent, Writer};
 use terrace_tier::objects::snapshots::{self, Registry};
 
@@ -38,13 +41,15 @@ pub struct Restored {
     pub bytes: u64,
 }
 
-/// Restores the backup to the volume, which is empty or has an interrupted restore, and to the store, of which the same holds.
+/// Restores the backup to the volume, which is empty or has an interrupted restore, and to the store, of which the same holds. With `attach` the objects
+/// stay where they are, and the instance copies them while it runs.
 pub fn restore(
     repository: &Repository,
     manifest: &Manifest,
     volume: &Arc<dyn Disk>,
     store: Option<&Arc<dyn ObjectStore>>,
     random: &dyn Random,
+    attach: Option<&Attach>,
     progress: Progress<'_>,
 ) -> Result<Restored> {
     let _lock = volume.lock().map_err(|error| match error {
@@ -59,16 +64,17 @@ pub fn restore(
         }
         (Some(store), _) => Some(store),
     };
-    let (superblock, nonce) = begin(repository, manifest, volume, store, random)?;
-    let writer =
-        Writer { instance: superblock.instance, lineage: superblock.lineage, epoch: superblock.epoch, nonce };
+    let (superblock, writer) = begin(&|| superblock_of(repository, manifest), volume, store, random)?;
     let mut bytes = 0;
     if let Some(store) = store {
-        take(store, writer, manifest)?;
+        take(store, writer, manifest.objects.iter().map(|one| one.key.lineage).collect())?;
         if planted::RESTORED_TOO_EARLY.on() {
             seal(&**volume)?;
         }
-        bytes += copy_objects(repository, manifest, store, progress)?;
+        match attach.filter(|_| !manifest.objects.is_empty()) {
+            Some(attach) => refer_to(repository, manifest, superblock.instance, store, attach)?,
+            None => bytes += copy_objects(repository, manifest, store, progress)?,
+        }
     }
     for file in manifest.files.iter().filter(|file| file.name != superblock::FILE) {
         bytes += write_file(repository, manifest, &**volume, file, superblock.instance as u64, progress)?;
@@ -80,10 +86,20 @@ pub fn restore(
     Ok(Restored { instance: superblock.instance, lineage: superblock.lineage, objects, bytes })
 }
 
-/// The superblock of the new instance under its first name, durable, and the number drawn for its epoch object.
-fn begin(
-    repository: &Repository,
-    manifest: &Manifest,
+/// The superblock of the new instance under its first name, durable, and the writer that its store names first. `of`: the superblock that it is made of.
+pub(in crate::offline) fn begin(
+    of: &dyn Fn() -> Result<Superblock>,
+    volume: &Arc<dyn Disk>,
+    store: Option<&Arc<dyn ObjectStore>>,
+    random: &dyn Random,
+) -> Result<(Superblock, Writer)> {
+    let (superblock, nonce) = begin_as(of, volume, store, random)?;
+    let Superblock { instance, lineage, epoch, .. } = superblock;
+    Ok((superblock, Writer { instance, lineage, epoch, nonce }))
+}
+
+fn begin_as(
+    of: &dyn Fn() -> Result<Superblock>,
     volume: &Arc<dyn Disk>,
     store: Option<&Arc<dyn ObjectStore>>,
     random: &dyn Random,
@@ -118,7 +134,7 @@ fn begin(
     if has(FRESH) {
         volume.remove(FRESH)?;
     }
-    let of_backup = superblock_of(repository, manifest)?;
+    let of_backup = of()?;
     let new_id = || u128::from(random.next_u64()) | u128::from(random.next_u64()) << 64;
     let nonce = random.next_u64().max(1);
     let mut mine = Superblock { instance: new_id(), lineage: new_id(), generation: 1, ..of_backup };
@@ -183,14 +199,17 @@ fn check_empty(store: &Arc<dyn ObjectStore>) -> Result<()> {
     }
 }
 
-/// Makes the store the new instance's, unless it is another's by now.
-fn take(store: &Arc<dyn ObjectStore>, writer: Writer, manifest: &Manifest) -> Result<()> {
+/// Makes the store the new instance's, unless it is another's by now. `lineages`: those of objects that are copied there.
+pub(in crate::offline) fn take(
+    store: &Arc<dyn ObjectStore>,
+    writer: Writer,
+    lineages: BTreeSet<u128>,
+) -> Result<()> {
     let epoch = Bytes::from(EpochContent { writer, mark: 0 }.bytes());
     if !matches!(store.get(purpose(), fence::KEY), Ok((found, _)) if found == epoch) {
         check_empty(store)?;
     }
     put_exactly(&**store, purpose(), fence::KEY, &epoch)?;
-    let lineages: BTreeSet<u128> = manifest.objects.iter().map(|one| one.key.lineage).collect();
     if lineages.is_empty() {
         return Ok(());
     }
@@ -202,6 +221,21 @@ fn take(store: &Arc<dyn ObjectStore>, writer: Writer, manifest: &Manifest) -> Re
     }
     let registry = Registry { snapshots: Vec::new(), lineages: lineages.into_iter().collect() };
     put_exactly(&**store, purpose(), snapshots::KEY, &Bytes::from(registry.encode()))
+}
+
+/// Lets the instance read the repository's objects.
+fn refer_to(
+    repository: &Repository,
+    manifest: &Manifest,
+    instance: u128,
+    store: &Arc<dyn ObjectStore>,
+    attach: &Attach,
+) -> Result<()> {
+    let record = super::attach::record(repository, manifest, instance, attach)?;
+    if !planted::ATTACHED_WITHOUT_REFERENCE.on() {
+        repository.refer(instance, manifest)?;
+    }
+    put_exactly(&**store, purpose(), record::KEY, &Bytes::from(record.encode()))
 }
 
 /// Copies what is not there yet. Returns the bytes of all.
@@ -257,11 +291,7 @@ fn write_file(
         let buf = &mut buf[..body.len()];
         buf.copy_from_slice(&body);
         if is_log {
-            for one in buf.chunks_exact_mut(BLOCK) {
-                if block::decode(one).is_some() {
-                    block::restamp(one, instance);
-                }
-            }
+            restamp(buf, instance);
         }
         to.write(Class::PageFlush, chunk.number * CHUNK as u64, buf)?;
         bytes += chunk.length;
@@ -275,8 +305,17 @@ fn write_file(
     Ok(bytes)
 }
 
+/// Blocks of a log become the new instance's.
+pub(in crate::offline) fn restamp(blocks: &mut [u8], instance: u64) {
+    for one in blocks.chunks_exact_mut(BLOCK) {
+        if block::decode(one).is_some() {
+            block::restamp(one, instance);
+        }
+    }
+}
+
 /// All is there and synced: this is an instance from here on.
-fn seal(volume: &dyn Disk) -> Result<()> {
+pub(in crate::offline) fn seal(volume: &dyn Disk) -> Result<()> {
     volume.sync_dir()?;
     volume.rename(FRESH, superblock::FILE)?;
     volume.sync_dir()?;

@@ -67,7 +67,7 @@ pub(super) fn read_chunk(
 }
 
 pub(super) fn read_object(repository: &Repository, one: &ObjectEntry) -> Result<Vec<u8>> {
-    let key = object_key(&one.key.to_string());
+    let key = object_key(&one.key);
     let bytes = read(repository, &key, one.length, one.crc)?;
     format::check(&one.key, &bytes)
         .map_err(|bad| Error::Corrupt(format!("{key} in {}: {bad}", repository.describe())))?;
@@ -76,6 +76,7 @@ pub(super) fn read_object(repository: &Repository, one: &ObjectEntry) -> Result<
 
 fn read(repository: &Repository, key: &str, length: u64, crc: u32) -> Result<Vec<u8>> {
     let place = || repository.describe();
+    repository.take(length);
     let bytes = match repository.store.get(repository.purpose, key) {
         Ok((bytes, _)) => bytes,
         Err(StoreError::Absent { .. }) => return Err(Error::Missing(format!("{key} is not in {}", place()))),

@@ -171,7 +171,7 @@ fn object(
         }
     }
     // The object is damaged somewhere: which of its pages are?
-    if let Ok((bytes, _)) = objects.store().get(Purpose::Scrub, &key.to_string()) {
+    if let Ok(bytes) = objects.read_whole(Purpose::Scrub, &key) {
         each_page(look, objects, tables, &pages, &bytes, report);
     }
     Ok(())

@@ -27,6 +27,13 @@ const OBJECTS: &[Line] = &[
     ("objects_deleted", Counter, "superseded objects deleted from the store"),
     ("objects_to_delete", Gauge, "objects that wait to be deleted"),
     ("objects_retained", Gauge, "superseded objects that snapshots keep, as far as this start has met them"),
+    (
+        "attached_objects_left",
+        Gauge,
+        "objects that are still read from a backup's repository and are to be copied",
+    ),
+    ("attached_objects_copied", Counter, "objects copied from what they are read from, since the start"),
+    ("attached_copied_bytes", Counter, "bytes of them"),
     ("object_snapshots", Gauge, "snapshots recorded in the store, as last read"),
     ("object_store_troubled", Gauge, "1: the store does not answer as it should"),
     ("collect_errors", Counter, "deletions of objects that failed"),

@@ -6,7 +6,7 @@ use crate::store::{
 };
 use std::sync::Arc;
 
-pub(super) struct ReadOnly(pub Arc<dyn ObjectStore>);
+pub struct ReadOnly(pub Arc<dyn ObjectStore>);
 
 fn refused<T>(key: &str) -> Result<T> {
     Err(StoreError::Refused { key: key.into(), cause: "the store was opened to read only".into() })
@@ -82,6 +82,9 @@ impl ObjectStore for ReadOnly {
     }
     fn list(&self, purpose: Purpose, prefix: &str, each: &mut dyn FnMut(&str, u64)) -> Result<()> {
         self.0.list(purpose, prefix, each)
+    }
+    fn beside(&self, url: &str, endpoint: Option<&str>, _read_only: bool) -> Result<Arc<dyn ObjectStore>> {
+        self.0.beside(url, endpoint, true)
     }
     fn stats(&self) -> Option<StoreStats> {
         self.0.stats()
