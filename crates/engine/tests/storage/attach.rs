@@ -141,7 +141,7 @@ impl Served {
 
 /// Changes, crashes and copying at once. Returns how many objects were copied, and the crashes.
 fn serve_and_fill(seed: u64) -> (u64, u32) {
-    let mut one = Served::new(seed, 1 << 20, seed.is_multiple_of(2));
+    let mut one = Served::new(seed, 1 << 18, seed.is_multiple_of(2));
     let sim = one.restored.sim.clone();
     let (mut copied, mut crashes) = (0, 0);
     one.restored.keys = 2000;
@@ -236,8 +236,8 @@ fn a_repository_is_released_only_when_the_map_that_needs_it_no_longer_is_durable
     (320..320 + seeds()).for_each(release_and_crash);
 }
 
-/// The object that is copied is superseded and collected between its read and its put.
-fn collect_while_copying(seed: u64) {
+/// The object that is copied is superseded and collected between its read and its put. False: all were superseded before.
+fn collect_while_copying(seed: u64) -> bool {
     let mut one = Served::new(seed, SLOW, false);
     let (sim, cold, storage) = (one.restored.sim.clone(), one.cold(), one.restored.storage().clone());
     one.count();
@@ -257,9 +257,13 @@ fn collect_while_copying(seed: u64) {
         while cold_too.collector.step() == Step::Worked {}
     };
     sim.sched.hook("fill-put", Box::new(supersede));
-    let left = cold.filler.status().left.unwrap();
-    assert!(left > 0, "seed {seed}: nothing is left to be copied");
-    assert!(matches!(one.step_fill(), Step::IdleFor(_)), "seed {seed}");
+    // Those that are superseded already are passed over.
+    let copied = || cold.filler.counters.copied.load(Ordering::SeqCst);
+    let before = copied();
+    while copied() == before && cold.filler.status().left > Some(0) {
+        one.step_fill();
+    }
+    let met = copied() > before;
     sim.sched.unhook("fill-put");
     for _ in 0..20 {
         sim.clock.advance(SECOND);
@@ -272,12 +276,14 @@ fn collect_while_copying(seed: u64) {
     drop((cold, storage));
     one.fill();
     one.is_alone();
+    met
 }
 
 #[test]
 fn an_object_that_is_superseded_while_it_is_copied_does_not_stay() {
     let _one = alone();
-    (330..330 + seeds()).for_each(collect_while_copying);
+    let met = (330..330 + seeds()).filter(|seed| collect_while_copying(*seed)).count();
+    assert!(met > 0, "none was superseded while it was copied: this proves little");
 }
 
 /// Backups are removed while instances read them.
@@ -439,7 +445,7 @@ mod planted {
     #[test]
     #[ignore = "plants a bug in the whole process: make planted"]
     fn keeping_a_copy_that_nothing_names_is_found() {
-        is_found("COPY_KEPT", &tier::COPY_KEPT, 4, collect_while_copying);
+        is_found("COPY_KEPT", &tier::COPY_KEPT, 4, |seed| _ = collect_while_copying(seed));
     }
     #[test]
     #[ignore = "plants a bug in the whole process: make planted"]
