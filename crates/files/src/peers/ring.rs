@@ -35,6 +35,14 @@ pub fn owners(members: &[Arc<str>]) -> Vec<u16> {
     (0..PARTITIONS as u32).filter_map(|partition| best(partition as Partition)).collect()
 }
 
+/// The members in the order in which they would own the partition, one without the others before it.
+pub fn ranked(members: &[Arc<str>], partition: Partition) -> Vec<Arc<str>> {
+    let mut scored: Vec<_> =
+        members.iter().map(|member| (score(partition, member), member.clone())).collect();
+    scored.sort_unstable_by(|one, other| other.cmp(one));
+    scored.into_iter().map(|(_, member)| member).collect()
+}
+
 /// Partitions, a bit each.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Set(Box<[u64; PARTITIONS / 64]>);

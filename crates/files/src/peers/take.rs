@@ -75,7 +75,10 @@ impl Taker {
         count(&peers.traffic.taken_bytes, bytes as u64);
         fetch.kept = id.try_into().map_or(0, u64::from_le_bytes);
         if ended {
-            peers.view.lock().given(&fetch.source, &set);
+            let goes_on = peers.view.lock().given(&fetch.source, &set);
+            if goes_on {
+                peers.pending.notify();
+            }
         }
         Ok(ended || set.is_empty())
     }

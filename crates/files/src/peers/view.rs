@@ -5,10 +5,11 @@
 //! once more; versions decide what is served, never this view.
 //!
 //! A partition that comes to this node from another live one is *pending*: what its former owner has of it is fetched, and it is asked for what has not come yet. At its
-//! start a node takes all partitions that it owns to come from those who would own them without it.
+//! start a node takes each partition that it owns to come from any of the others: it asks them one after the other, in the order in which they would own the partition.
+//! So one that joined at the same time, and has nothing yet, is not the only one that is asked.
 
-use super::ring::{Partition, Set, owners, partition_of};
-use std::collections::HashMap;
+use super::ring::{Partition, Set, owners, partition_of, ranked};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -18,6 +19,10 @@ pub enum Owner {
     Other(Arc<str>),
 }
 
+fn is_first(sources: &VecDeque<Arc<str>>, source: &str) -> bool {
+    sources.front().is_some_and(|first| &**first == source)
+}
+
 pub struct View {
     me: Arc<str>,
     listed: Vec<Arc<str>>,
@@ -25,8 +30,8 @@ pub struct View {
     silent: Vec<Arc<str>>,
     live: Vec<Arc<str>>,
     owners: Vec<u16>,
-    /// By partition.
-    pending: HashMap<Partition, Arc<str>>,
+    /// Those that may have something of a partition: the first is asked now.
+    pending: HashMap<Partition, VecDeque<Arc<str>>>,
     /// Nodes from which something is being fetched at the moment.
     claimed: Vec<Arc<str>>,
 }
@@ -46,7 +51,11 @@ impl View {
             pending: HashMap::new(),
             claimed: Vec::new(),
         };
+        let others = view.live.clone();
         view.list(listed);
+        for (partition, sources) in &mut view.pending {
+            *sources = ranked(&others, *partition).into();
+        }
         view
     }
 
@@ -91,9 +100,12 @@ impl View {
             let (before, after) = (name(&self.live, &self.owners, partition), name(&live, &owned, partition));
             let comes = after.as_ref() == Some(&self.me) && before != after;
             if let Some(source) = before.filter(|source| comes && live.contains(source)) {
-                self.pending.insert(key, source);
+                self.pending.insert(key, VecDeque::from([source]));
             }
-            let stays = self.pending.get(&key).is_some_and(|source| live.contains(source));
+            let stays = self.pending.get_mut(&key).is_some_and(|sources| {
+                sources.retain(|source| live.contains(source));
+                !sources.is_empty()
+            });
             if after.as_ref() != Some(&self.me) || !stays {
                 self.pending.remove(&key);
             }
@@ -114,7 +126,7 @@ impl View {
         let partition = partition_of(path);
         match self.owner_of(partition) {
             Some(owner) if *owner != self.me => Owner::Other(owner.clone()),
-            _ => Owner::Me(self.pending.get(&partition).cloned()),
+            _ => Owner::Me(self.pending.get(&partition).and_then(|sources| sources.front()).cloned()),
         }
     }
 
@@ -125,7 +137,8 @@ impl View {
 
     /// A former owner from which something is pending and nothing is being fetched yet: that is begun.
     pub fn claim(&mut self) -> Option<Arc<str>> {
-        let source = self.pending.values().filter(|source| !self.claimed.contains(source)).min()?.clone();
+        let first = self.pending.values().filter_map(VecDeque::front);
+        let source = first.filter(|source| !self.claimed.contains(source)).min()?.clone();
         self.claimed.push(source.clone());
         Some(source)
     }
@@ -136,13 +149,19 @@ impl View {
     /// What is pending from it.
     pub fn pending_from(&self, source: &str) -> Set {
         let mut set = Set::default();
-        let of_source = self.pending.iter().filter(|(_, from)| &***from == source);
+        let of_source = self.pending.iter().filter(|(_, sources)| is_first(sources, source));
         of_source.for_each(|(partition, _)| set.insert(*partition));
         set
     }
-    /// It has given all that it has of these.
-    pub fn given(&mut self, source: &str, set: &Set) {
-        self.pending.retain(|partition, from| &**from != source || !set.contains(*partition));
+    /// It has given all that it has of these. Returns true if something may have to be fetched from others now.
+    pub fn given(&mut self, source: &str, set: &Set) -> bool {
+        self.pending.retain(|partition, sources| {
+            if set.contains(*partition) && is_first(sources, source) {
+                sources.pop_front();
+            }
+            !sources.is_empty()
+        });
+        !self.pending.is_empty()
     }
 
     /// Listed members and whether they answer; partitions that this node owns, and those that are pending.
@@ -177,12 +196,45 @@ mod tests {
         let (from_a, from_b) = (view.pending_from("a"), view.pending_from("b"));
         assert_eq!(from_a.len() + from_b.len(), owned(&view));
         assert_eq!((view.claim(), view.claim(), view.claim()), (Some("a".into()), Some("b".into()), None));
-        view.given("a", &from_a);
+        assert!(
+            view.given("a", &from_a),
+            "the other one may have joined before, or may have been the owner before"
+        );
         view.unclaim("a");
-        assert_eq!((pending(&view), view.claim()), (from_b.len(), None));
+        assert_eq!((pending(&view), view.pending_from("b").len()), (owned(&view), owned(&view)));
+        assert_eq!(view.claim(), None, "it is being fetched from");
+        assert!(view.given("b", &from_b));
+        view.unclaim("b");
+        assert_eq!(view.pending_from("a").len(), from_b.len());
+        assert!(view.given("a", &from_b));
+        assert_eq!(view.pending_from("b").len(), from_a.len());
         // The other one does not answer: the store has what it has.
         assert!(!view.heard("b", false), "nothing is fetched from the dead");
         assert_eq!(view.pending_from("b").len(), 0);
+    }
+
+    #[test]
+    fn one_of_several_that_join_at_once_asks_all_that_were_there_before() {
+        let mut view = View::new("d", names(&["a", "b", "c", "d"]));
+        let mut asked = vec![Vec::new(); PARTITIONS];
+        while let Some(source) = view.claim() {
+            let set = view.pending_from(&source);
+            (0..PARTITIONS)
+                .filter(|at| set.contains(*at as Partition))
+                .for_each(|at| asked[at].push(source.clone()));
+            view.given(&source, &set);
+            view.unclaim(&source);
+        }
+        let mine = asked.iter().filter(|sources| !sources.is_empty());
+        let all: Vec<Vec<Arc<str>>> = mine
+            .map(|sources| {
+                let mut sources = sources.clone();
+                sources.sort();
+                sources
+            })
+            .collect();
+        assert_eq!((all.len(), pending(&view)), (owned(&view), 0));
+        assert!(all.iter().all(|sources| *sources == names(&["a", "b", "c"])));
     }
 
     #[test]
