@@ -8,6 +8,7 @@ mod adopt;
 mod backup;
 mod bench;
 mod clone;
+mod convert;
 mod doctor;
 mod exit;
 mod files;
@@ -70,6 +71,9 @@ enum Command {
     /// Make a writable instance of another one, whose objects stay where they are
     #[command(after_help = clone::AFTER_HELP)]
     Clone(clone::Clone),
+    /// Print the SQL that moves the InnoDB tables of schemas to Terrace, with the foreign keys among them
+    #[command(after_help = convert::AFTER_HELP)]
+    Convert(convert::Convert),
     /// List and remove the snapshots that keep objects for copies
     #[command(subcommand)]
     Snapshot(backup::Snapshot),
@@ -120,6 +124,7 @@ fn main() -> ExitCode {
         Command::Backup(command) => ended(backup::run(&command)),
         Command::Restore(command) => ended(backup::restore(&command)),
         Command::Clone(command) => ended(clone::run(&command)),
+        Command::Convert(convert) => convert::run(&convert),
         Command::Snapshot(command) => ended(backup::snapshot(&command)),
         Command::Doctor(doctor) => ended(doctor::run(&doctor)),
         Command::Bench(bench) => match bench::run(&bench) {
