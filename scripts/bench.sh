@@ -56,7 +56,7 @@ files)
   cc -O2 -o "$OUT/files-c/files" bench/files.c -I "$OUT/files-c/include" "$OUT/files-c/lib/libterrace_files_c.a" -lcurl -lpthread -ldl -lm
   TERRACE=$TERRACE S3_SERVER=$S3_SERVER SITE=$SITE FILES_C=$OUT/files-c/files "$("$ROOT/scripts/python.sh" files)" bench/files.py "$OUT"
   say "Measuring packed files on an emulated flash, and memory objects"
-  cargo test --release --locked -p terrace-files --test speed -- --ignored --nocapture --test-threads 1 | grep -E "round|packed to|MiB in" | tee "$OUT/files-packed.txt"
+  cargo test --release --locked -p terrace-files --test speed --test reconstruction -- --ignored --nocapture --test-threads 1 | grep -E "round|packed to|MiB in" | tee "$OUT/files-packed.txt"
   ;;
 traces)
   JAR=$CACHE/simulator-3.2.4.jar
