@@ -66,7 +66,7 @@ BEGIN
           OR (t.TABLE_SCHEMA, t.TABLE_NAME) = (k.REFERENCED_TABLE_SCHEMA, k.REFERENCED_TABLE_NAME)))
     GROUP BY k.TABLE_SCHEMA, k.TABLE_NAME, k.CONSTRAINT_NAME;
 
-  -- An index that the server made for a foreign key is made anew with it, under another name.
+  -- An index that the server made for a foreign key is created again with it, under another name.
   UPDATE `terrace_convert_keys` AS c
     JOIN (SELECT TABLE_SCHEMA, TABLE_NAME, INDEX_NAME, GROUP_CONCAT(COLUMN_NAME ORDER BY SEQ_IN_INDEX) AS parts
       FROM information_schema.STATISTICS WHERE FIND_IN_SET(TABLE_SCHEMA, of_schemas) GROUP BY TABLE_SCHEMA, TABLE_NAME, INDEX_NAME) AS i
