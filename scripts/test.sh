@@ -7,7 +7,7 @@ cd "$ROOT"
 # Downloads everything first. sysbench: one test runs a benchmark. etcd: nodes of `terrace files` register there.
 need sysbench etcd-server
 export CARGO_NET_RETRY=10
-# What incremental compilation leaves behind is of no use to a first build, and takes it a tenth of its time and much room.
+# What incremental compilation leaves behind is of no use to a first build.
 [ -d "$TARGET/debug/incremental" ] || export CARGO_INCREMENTAL=0
 retry cargo fetch --locked
 "$ROOT/scripts/locks.sh"

@@ -1,5 +1,5 @@
 //! `terrace`: inspects a stopped instance, measures devices (`bench`), serves Redis clients (`kv`) and caches files (`files`). It changes nothing of an instance in any
-//! tier, except with `adopt`; `restore` makes one, and `snapshot` removes what protects objects.
+//! tier, except with `adopt`; `restore` and `clone` make one, and `snapshot` removes what protects objects. `convert` prints SQL.
 //!
 //! Exit codes: [`exit`].
 #![forbid(unsafe_code)]

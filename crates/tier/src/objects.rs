@@ -25,6 +25,7 @@
 pub mod attached;
 pub mod collect;
 pub mod fence;
+pub mod lines;
 pub mod object;
 pub mod sink;
 pub mod snapshots;

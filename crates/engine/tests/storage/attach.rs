@@ -416,16 +416,7 @@ fn an_instance_that_lost_its_reference_says_so_and_a_lost_instance_is_forgotten(
 mod planted {
     use super::*;
     use terrace_engine::planted as engine;
-    use terrace_tier::planted::{self as tier, Switch};
-
-    fn is_found(name: &str, switch: &'static Switch, seeds: u64, run: fn(u64)) {
-        let _one = alone();
-        switch.set(true);
-        let found = (0..seeds).find(|seed| std::panic::catch_unwind(|| run(5000 + seed)).is_err());
-        switch.set(false);
-        assert!(found.is_some(), "{name} was not found in {seeds} seeds");
-        println!("{name}: found with seed {found:?}");
-    }
+    use terrace_tier::planted as tier;
 
     #[test]
     #[ignore = "plants a bug in the whole process: make planted"]

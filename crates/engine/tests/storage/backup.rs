@@ -410,16 +410,7 @@ fn a_copy_needs_its_store() {
 /// Each planted bug is found within a stated number of seeds.
 mod planted {
     use super::*;
-    use terrace_tier::planted::{self as tier, Switch};
-
-    fn is_found(name: &str, switch: &'static Switch, seeds: u64, run: fn(u64)) {
-        let _one = alone();
-        switch.set(true);
-        let found = (0..seeds).find(|seed| std::panic::catch_unwind(|| run(5000 + seed)).is_err());
-        switch.set(false);
-        assert!(found.is_some(), "{name} was not found in {seeds} seeds");
-        println!("{name}: found with seed {found:?}");
-    }
+    use terrace_tier::planted as tier;
 
     #[test]
     #[ignore = "plants a bug in the whole process: make planted"]

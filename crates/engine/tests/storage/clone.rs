@@ -226,16 +226,6 @@ fn bad_input_is_refused_and_harms_nothing() {
 mod planted {
     use super::*;
     use terrace_engine::planted as engine;
-    use terrace_tier::planted::Switch;
-
-    fn is_found(name: &str, switch: &'static Switch, seeds: u64, run: fn(u64)) {
-        let _one = alone();
-        switch.set(true);
-        let found = (0..seeds).find(|seed| std::panic::catch_unwind(|| run(5000 + seed)).is_err());
-        switch.set(false);
-        assert!(found.is_some(), "{name} was not found in {seeds} seeds");
-        println!("{name}: found with seed {found:?}");
-    }
 
     #[test]
     #[ignore = "plants a bug in the whole process: make planted"]

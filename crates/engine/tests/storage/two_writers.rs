@@ -229,16 +229,7 @@ fn a_writer_that_lost_its_volume_deletes_nothing_that_the_next_one_needs_and_fin
 /// Each planted bug is found within a stated number of seeds.
 mod planted {
     use super::*;
-    use terrace_tier::planted::{self as tier, Switch};
-
-    fn is_found(name: &str, switch: &'static Switch, seeds: u64, run: fn(u64)) {
-        let _one = alone();
-        switch.set(true);
-        let found = (0..seeds).find(|seed| std::panic::catch_unwind(|| run(5000 + seed)).is_err());
-        switch.set(false);
-        assert!(found.is_some(), "{name} was not found in {seeds} seeds");
-        println!("{name}: found with seed {found:?}");
-    }
+    use terrace_tier::planted as tier;
 
     #[test]
     #[ignore = "plants a bug in the whole process: make planted"]

@@ -16,6 +16,7 @@
 use super::CHUNK;
 use std::str::FromStr;
 use terrace_tier::address::ObjectKey;
+use terrace_tier::objects::lines::{open, seal};
 
 const FIRST: &str = "terrace backup 1";
 
@@ -80,23 +81,12 @@ impl Manifest {
         }
         let object = |one: &ObjectEntry| format!("object {} {} {:08x}", one.key, one.length, one.crc);
         lines.extend(self.objects.iter().map(object));
-        let mut text = lines.join("\n");
-        text.push('\n');
-        let end = format!("end {} {:08x}\n", lines.len(), crc32c::crc32c(text.as_bytes()));
-        text.push_str(&end);
-        text.into_bytes()
+        seal(&lines)
     }
 
     /// Accepts any bytes.
     pub fn decode(bytes: &[u8]) -> Result<Manifest, &'static str> {
-        let text = std::str::from_utf8(bytes).map_err(|_| "it is not text")?;
-        let cut = "it is cut off or changed";
-        let before = text.strip_suffix('\n').and_then(|text| text.rfind('\n')).ok_or(cut)? + 1;
-        let (body, end) = text.split_at(before);
-        let lines: Vec<&str> = body.lines().collect();
-        if end != format!("end {} {:08x}\n", lines.len(), crc32c::crc32c(body.as_bytes())) {
-            return Err(cut);
-        }
+        let lines = open(bytes)?;
         let mut lines = lines.into_iter();
         if lines.next() != Some(FIRST) {
             return Err("its format is not known");

@@ -25,9 +25,10 @@ pub use terrace_io::random::Random;
 pub use terrace_io::store::ObjectStore;
 pub use terrace_log::{Redo, Urgency};
 pub use terrace_sim::{SimDisk, SimStore, SimWorld};
-pub use terrace_tier::memory::pool::Access;
+use terrace_tier::memory::pool::Access;
 pub use terrace_tier::objects::snapshots;
 pub use terrace_tier::page::SpaceId;
+pub use terrace_tier::planted::Switch;
 
 pub const SPACE: SpaceId = SpaceId(16);
 pub const KEYS: u64 = 8000;
@@ -41,6 +42,16 @@ pub static ONE: Mutex<()> = Mutex::new(());
 
 pub fn alone() -> MutexGuard<'static, ()> {
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A planted bug is found within this number of seeds.
+pub fn is_found(name: &str, switch: &'static Switch, seeds: u64, run: fn(u64)) {
+    let _one = alone();
+    switch.set(true);
+    let found = (0..seeds).find(|seed| std::panic::catch_unwind(|| run(5000 + seed)).is_err());
+    switch.set(false);
+    assert!(found.is_some(), "{name} was not found in {seeds} seeds");
+    println!("{name}: found with seed {found:?}");
 }
 
 pub fn key(n: u64) -> Vec<u8> {

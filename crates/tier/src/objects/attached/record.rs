@@ -14,6 +14,7 @@
 //! ```
 
 use crate::address::ObjectKey;
+use crate::objects::lines::{open, seal};
 
 /// The key of the object.
 pub const KEY: &str = "attached";
@@ -119,23 +120,12 @@ impl Record {
             lines.extend(source.endpoint.iter().map(|endpoint| format!("endpoint {endpoint}")));
             lines.extend(source.lineages.iter().map(|lineage| format!("lineage {lineage:032x}")));
         }
-        let mut text = lines.join("\n");
-        text.push('\n');
-        let end = format!("end {} {:08x}\n", lines.len(), crc32c::crc32c(text.as_bytes()));
-        text.push_str(&end);
-        text.into_bytes()
+        seal(&lines)
     }
 
     /// Accepts any bytes.
     pub fn decode(bytes: &[u8]) -> Result<Record, &'static str> {
-        let text = std::str::from_utf8(bytes).map_err(|_| "it is not text")?;
-        let cut = "it is cut off or changed";
-        let before = text.strip_suffix('\n').and_then(|text| text.rfind('\n')).ok_or(cut)? + 1;
-        let (body, end) = text.split_at(before);
-        let lines: Vec<&str> = body.lines().collect();
-        if end != format!("end {} {:08x}\n", lines.len(), crc32c::crc32c(body.as_bytes())) {
-            return Err(cut);
-        }
+        let lines = open(bytes)?;
         let id = |text: &str| u128::from_str_radix(text, 16).map_err(|_| "an id is wrong");
         let mut lines = lines.into_iter();
         if lines.next() != Some(FIRST) {
