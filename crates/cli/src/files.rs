@@ -53,6 +53,9 @@ pub struct Files {
     /// The part, 0 to 1, of blocks on flash that the store may serve when flash is busy. Each is a request to the store
     #[arg(long, default_value_t = 0.0, value_parser = config::weight)]
     store_weight: f64,
+    /// Milliseconds that a read of flash may take at least before the store is asked for the block
+    #[arg(long, default_value_t = config::FLASH_TIMEOUT / 1_000_000, value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
+    flash_timeout: u64,
     /// Clients at a time
     #[arg(long, default_value_t = config::CLIENTS_MAX)]
     clients: usize,
@@ -185,6 +188,7 @@ fn serve(options: Files) -> Result<(), String> {
     config.clients = options.clients;
     config.objects = options.objects;
     config.store_weight = options.store_weight;
+    config.flash_timeout = options.flash_timeout * 1_000_000;
     config.packing = options.packing == "on";
     config.peers = peers;
     config.has_front = options.s3_listen.is_some();

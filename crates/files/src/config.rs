@@ -19,6 +19,8 @@ const FILE_BYTES: u64 = 512;
 const ENTRY_BYTES: u64 = 128;
 /// Memory objects have one part in this many, unless a size is given.
 const OBJECTS_SHARE: u64 = 8;
+/// What a read of flash may take at least, in nanoseconds.
+pub const FLASH_TIMEOUT: u64 = 100_000_000;
 /// Packing has one part in this many of the memory.
 const PACKING_SHARE: u64 = 8;
 /// Memory of a client's buffers while it is idle, in bytes, is below this.
@@ -45,6 +47,8 @@ pub struct Config {
     pub packing: bool,
     /// What part of the hits of flash that fill it the store may take: 0 to 1.
     pub store_weight: f64,
+    /// How long a read of flash may take at least before the store is asked, in nanoseconds; a long block has more.
+    pub flash_timeout: u64,
     /// How long files that were not committed wait for their client after the daemon was started again, in nanoseconds.
     pub orphan_time: u64,
     /// Other daemons that cache the same store.
@@ -68,6 +72,7 @@ impl Config {
             objects: None,
             packing: true,
             store_weight: 0.0,
+            flash_timeout: FLASH_TIMEOUT,
             orphan_time: ORPHAN_TIME,
             peers: None,
             has_front: false,

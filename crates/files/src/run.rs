@@ -124,7 +124,7 @@ impl Daemon {
         // Both who have the index are parts of `Files`, as the arena is, and end with it.
         let index = arena.index(seed, epoch);
         catalogue.publish_in(index.clone());
-        let split = BlockSplit::new(config.store_weight);
+        let split = BlockSplit::new(config.store_weight, config.flash_timeout);
         let files = Files::new(
             world.clone(),
             store.clone(),

@@ -155,7 +155,7 @@ impl Node {
             Groups::none(),
             objects,
             Pins::open(None, pins::Limits { bytes: 4096, files: 1 }).unwrap(),
-            BlockSplit::new(self.store_weight),
+            BlockSplit::new(self.store_weight, terrace_files::config::FLASH_TIMEOUT),
             self.freshness,
         );
         let files = Arc::new(files);

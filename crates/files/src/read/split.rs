@@ -21,8 +21,7 @@ use terrace_io::split::{Device, Outcome, Policy, Request, Router, Settings};
 const FLASH: usize = 0;
 const STORE: usize = 1;
 const BOTH: u8 = 1 << FLASH | 1 << STORE;
-/// What a read of flash may take at least, in nanoseconds, and what it may take more for each byte: 20 MB/s.
-const BOUND_MIN: Nanos = 100_000_000;
+/// What a read of flash may take more than its least bound for each byte, in nanoseconds: 20 MB/s.
 const BOUND_OF_BYTE: Nanos = 50;
 
 /// A block that is wanted.
@@ -39,10 +38,12 @@ pub struct BlockSplit {
 }
 
 impl BlockSplit {
-    /// `store_weight`: what part of the hits that the policy would send to the store it gets.
-    pub fn new(store_weight: f64) -> BlockSplit {
+    /// `store_weight`: what part of the hits that the policy would send to the store it gets. `flash_timeout`: what a read of flash may take at least.
+    pub fn new(store_weight: f64, flash_timeout: Nanos) -> BlockSplit {
         let store = Device { billed: true, weight: Some(store_weight), ..Device::new("store") };
-        let settings = Settings { policy: Policy::Knee, hedge_min: BOUND_MIN, ..Settings::default() };
+        let defaults = Settings::default();
+        let hedge_max = defaults.hedge_max.max(flash_timeout);
+        let settings = Settings { policy: Policy::Knee, hedge_min: flash_timeout, hedge_max, ..defaults };
         BlockSplit { router: Arc::new(Router::new(vec![Device::new("flash"), store], settings)) }
     }
 
