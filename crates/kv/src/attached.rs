@@ -106,7 +106,7 @@ pub(crate) struct Wait {
     /// The keys of the command, pinned.
     pub(crate) keys: Vec<Key>,
     pub(crate) losses: u64,
-    /// Elements of large collections that are being read for it.
+    /// Keys, or elements of large collections, that are being read for it.
     pub(crate) unread: usize,
     pub(crate) error: Option<StorageError>,
 }

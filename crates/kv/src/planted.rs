@@ -34,6 +34,8 @@ pub static SYNC_SKIPPED: Switch = Switch::new();
 pub static NOT_COPIED_ON_WRITE: Switch = Switch::new();
 /// A fetched element is taken although its collection was deleted and another took its key meanwhile.
 pub static GENERATION_IGNORED: Switch = Switch::new();
+/// An emptied database takes the large collections along that were written to it since.
+pub static EMPTIED_TAKES_LIVE_COLLECTIONS: Switch = Switch::new();
 /// The head of a large collection is not written with its elements.
 pub static HEAD_NOT_WRITTEN: Switch = Switch::new();
 /// An element that was absent counts as absent after it was added.

@@ -24,6 +24,8 @@ pub mod journal;
 pub mod none;
 pub mod row;
 
+use crate::value::large::Head;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use terrace_io::disk::Disk;
 
@@ -151,6 +153,9 @@ pub struct Row {
 pub struct Write {
     /// Databases that are emptied before the rows are written.
     pub emptied: Vec<u16>,
+    /// Generations of large collections that live on, though the emptied databases have heads of them now. Those of which the rows have heads need not be
+    /// here. A log that is replayed empties a database again, when storage has what came later.
+    pub alive: Vec<u64>,
     pub rows: Vec<Row>,
     /// Write-back: with this write, storage has everything up to this record of the write-back log. Kept with the rows, atomically. Such a write is
     /// large and no client waits for it: it is not made on the caller's thread.
@@ -164,9 +169,22 @@ impl Write {
         self.rows.iter().map(|row| (row.key.name.len() + value(row)) as u64).sum()
     }
 
+    /// The generations that no emptied database takes along.
+    pub fn all_alive(&self) -> BTreeSet<u64> {
+        self.alive.iter().copied().chain(heads(self.rows.iter().map(|row| (&row.key, &row.value)))).collect()
+    }
+
     pub fn is_empty(&self) -> bool {
         self.emptied.is_empty() && self.rows.is_empty() && self.log_position.is_none()
     }
+}
+
+/// The generations of those values that are heads of large collections.
+pub fn heads<'a>(values: impl Iterator<Item = (&'a Key, &'a Option<Stored>)>) -> impl Iterator<Item = u64> {
+    values
+        .filter(|(key, _)| key.is_whole())
+        .filter_map(|(_, value)| Head::parse(&value.as_ref()?.rdb).ok().flatten())
+        .map(|head| head.generation)
 }
 
 /// A key that a scan found.

@@ -62,7 +62,9 @@ impl Rows {
             let heads = self.rows.iter().filter(|(key, _)| key.db == *db && key.is_whole());
             let heads: Vec<u64> =
                 heads.filter_map(|(_, stored)| head(stored)).map(|head| head.generation).collect();
-            self.gone.extend(heads);
+            let alive = write.all_alive();
+            let takes_all = terrace_kv::planted::EMPTIED_TAKES_LIVE_COLLECTIONS.on();
+            self.gone.extend(heads.into_iter().filter(|generation| takes_all || !alive.contains(generation)));
             self.rows.retain(|key, _| key.db != *db || !key.is_whole());
         }
         for row in &write.rows {
@@ -834,6 +836,7 @@ fn planted_each_bug_of_large_collections_is_found_within_three_hundred_seeds() {
     use terrace_kv::planted;
     let bugs = [
         ("GENERATION_IGNORED", &planted::GENERATION_IGNORED),
+        ("EMPTIED_TAKES_LIVE_COLLECTIONS", &planted::EMPTIED_TAKES_LIVE_COLLECTIONS),
         ("HEAD_NOT_WRITTEN", &planted::HEAD_NOT_WRITTEN),
         ("ABSENT_KEPT", &planted::ABSENT_KEPT),
         ("DIRTY_EVICTED", &planted::DIRTY_EVICTED),

@@ -47,14 +47,10 @@ class Steps:
         self.collections, self.plain = CollectionCommands(self.random), PlainCommands(self.random)
 
     def refused(self, command):
-        """With a storage tier, keys must be named that a command reads."""
+        """With a storage tier, keys must be named that a command within MULTI or a script reads."""
         return self.stored and command[0].startswith("SORT") and ("GET" in command or "BY" in command)
 
     def command(self):
-        command = self.any_command()
-        return self.command() if self.refused(command) else command
-
-    def any_command(self):
         command = self.collections.next() if self.random.random() < 0.5 else self.plain.next(PLAIN_NAMES)
         # A SCAN that loses its COUNT returns a part of the keys, another one in each server.
         if self.random.random() < 0.01 and command[0] != "SCAN":
@@ -64,7 +60,7 @@ class Steps:
     def inner(self):
         while True:
             command = self.command()
-            if command[0] not in OUTSIDE | BLOCKING:
+            if command[0] not in OUTSIDE | BLOCKING and not self.refused(command):
                 return command
 
     def step(self):

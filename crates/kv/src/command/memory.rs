@@ -20,6 +20,12 @@ pub const ROWS: &[Row] = &[Row::new("memory", -2, LOOK, Keys::None, |_, _| Err(C
     .with_subcommands(&[
         row("doctor", doctor, "O(1)", "Describes what takes memory."),
         row("malloc-stats", malloc_stats, "O(1)", "Describes the allocator."),
+        row(
+            "purge",
+            purge,
+            "Depends on how much memory the allocator has free",
+            "Gives free memory of the allocator back to the system.",
+        ),
         row("stats", stats, "O(N) of the databases", "Returns figures of memory."),
         Row::new(
             "usage",
@@ -45,6 +51,12 @@ fn usage(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
         Some(entry) => reply.int(entry.bytes() as i64),
         None => reply.null(),
     }
+    Ok(())
+}
+
+fn purge(ctx: &mut Ctx<'_>, _: &[Arg<'_>]) -> Done {
+    crate::memory::give_back();
+    ctx.reply.ok();
     Ok(())
 }
 

@@ -19,7 +19,7 @@ pub enum Needs {
 }
 
 /// Commands on keys of any type that look at no element.
-const OF_HEADS: [&str; 22] = [
+const OF_HEADS: [&str; 20] = [
     "del",
     "unlink",
     "exists",
@@ -38,8 +38,6 @@ const OF_HEADS: [&str; 22] = [
     "type",
     "restore",
     "restore-asking",
-    "sort",
-    "sort_ro",
     "watch",
     "usage",
 ];

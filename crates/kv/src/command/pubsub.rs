@@ -127,6 +127,7 @@ pub const ROWS: &[Row] = &[
                 "Counts the subscribers of shard channels.",
             ),
             row("numpat", 2, LOOK, patterns, "2.8.0", "Counts the patterns that are subscribed to."),
+            super::help::row(Group::Pubsub, "6.2.0"),
         ]),
 ];
 
@@ -204,7 +205,7 @@ fn channels(ctx: &mut Ctx<'_>, args: &[Arg<'_>], kind: Kind) -> Done {
 }
 
 fn subscribers(ctx: &mut Ctx<'_>, args: &[Arg<'_>], kind: Kind) -> Done {
-    ctx.reply.map(args.len() - 2);
+    ctx.reply.array(2 * (args.len() - 2));
     for name in &args[2..] {
         ctx.reply.bulk(name);
         ctx.reply.int(ctx.server.channels.subscribers(kind, name) as i64);

@@ -1,17 +1,22 @@
 //! SORT and SORT_RO: the elements of a list, set or sorted set in order, by themselves or by other keys.
 //!
-//! Strings are compared byte by byte, as in the C locale.
+//! Strings are compared byte by byte, as in the C locale. With a storage tier the keys that patterns name are made known before the command runs,
+//! once the sorted key is known ([`named_by_patterns`]).
 
 use super::collections::store;
 use super::hashes::remove_expired_fields;
+use super::needs::Needs;
+use super::table::CommandMatch;
 use super::table::{Access, Flags, Group, Keys, Row, flags};
 use super::{Arg, CommandError, Ctx, Done, args};
-use crate::keyspace::{Class, Keyspace};
+use crate::keyspace::{Class, Databases, Keyspace};
+use crate::storage::Key;
 use crate::value::Value;
 use crate::value::decimal::parse_double;
 use crate::value::list::{End, List};
 use crate::value::listpack::Element;
 use std::cmp::Ordering;
+use std::collections::HashMap;
 
 const COMPLEXITY: &str = "O(N+M*log(M)) of the elements and those returned";
 /// The sorted key and the destination. Keys that patterns name aren't known before the command runs.
@@ -157,15 +162,66 @@ fn run(ctx: &mut Ctx<'_>, args: &[Arg<'_>], may_store: bool) -> Done {
     Ok(())
 }
 
+/// Whether the command sorts by keys, or gets some, that the elements name.
+pub fn has_patterns(found: CommandMatch, args: &[Arg<'_>]) -> bool {
+    let names_keys =
+        |pair: &[Arg<'_>]| (args::is(pair[0], "BY") || args::is(pair[0], "GET")) && pair[1].contains(&b'*');
+    is_sort(found) && args.len() > 2 && args[2..].windows(2).any(names_keys)
+}
+
+fn is_sort(found: CommandMatch) -> bool {
+    found.parent.is_none() && matches!(found.row.name, "sort" | "sort_ro")
+}
+
+/// The keys that the patterns name, and what is needed of each. None are named as long as the sorted key is not in memory, all of it.
+pub fn named_by_patterns(
+    dbs: &Databases,
+    db: u16,
+    found: CommandMatch,
+    args: &[Arg<'_>],
+) -> Vec<(Key, Needs)> {
+    if !has_patterns(found, args) {
+        return Vec::new();
+    }
+    let Ok(request) = Request::parse(&args[2..], found.row.name == "sort") else { return Vec::new() };
+    let sorted = dbs.all.get(usize::from(db)).and_then(|db| db.resident(args[1]));
+    let Some((value, _)) = sorted else { return Vec::new() };
+    if value.large().is_some_and(|large| !large.is_complete()) {
+        return Vec::new();
+    }
+    let mut named: HashMap<Vec<u8>, Vec<Box<[u8]>>> = HashMap::new();
+    let mut names: Vec<Vec<u8>> = Vec::new();
+    for element in elements_of(value).unwrap_or_default() {
+        for pattern in request.by.iter().chain(&request.get) {
+            let Some((name, field)) = named_by(pattern, &element) else { continue };
+            if !named.contains_key(&name) {
+                names.push(name.clone());
+            }
+            named.entry(name).or_default().extend(field.map(Box::from));
+        }
+    }
+    let needs = |name: Vec<u8>| {
+        let fields = named.remove(&name).unwrap_or_default();
+        (Key::new(db, &name), if fields.is_empty() { Needs::Head } else { Needs::Elements(fields) })
+    };
+    names.into_iter().map(needs).collect()
+}
+
 /// The elements of the sorted key, and whether it's a set, whose elements have no order.
 fn elements(db: &mut Keyspace, key: &[u8]) -> Result<(Vec<Vec<u8>>, bool), CommandError> {
-    Ok(match db.read(key) {
-        None => (Vec::new(), false),
-        Some(Value::List(list)) => (list.iter().map(Element::to_vec).collect(), false),
-        Some(Value::Set(set)) => (set.iter().map(Element::to_vec).collect(), true),
-        Some(Value::Zset(zset)) => (zset.iter_from(0).map(|(member, _)| member.to_vec()).collect(), false),
-        Some(_) => return Err(CommandError::WrongType),
-    })
+    let Some(value) = db.read(key) else { return Ok((Vec::new(), false)) };
+    let elements = elements_of(value).ok_or(CommandError::WrongType)?;
+    Ok((elements, matches!(value, Value::Set(_))))
+}
+
+/// None: the value's type has no elements to sort.
+fn elements_of(value: &Value) -> Option<Vec<Vec<u8>>> {
+    match value {
+        Value::List(list) => Some(list.iter().map(Element::to_vec).collect()),
+        Value::Set(set) => Some(set.iter().map(Element::to_vec).collect()),
+        Value::Zset(zset) => Some(zset.iter_from(0).map(|(member, _)| member.to_vec()).collect()),
+        _ => None,
+    }
 }
 
 fn order(
@@ -224,12 +280,8 @@ fn slice(offset: i64, count: i64, len: usize) -> std::ops::Range<usize> {
     start..start.saturating_add(count).min(len)
 }
 
-/// The string that a pattern means for an element: `#` is the element, `*` in a key stands for it, and `->` is
-/// followed by a field of a hash.
-fn look_up(db: &mut Keyspace, pattern: &[u8], element: &[u8]) -> Option<Vec<u8>> {
-    if pattern == b"#" {
-        return Some(element.to_vec());
-    }
+/// The key that a pattern with a `*` names for an element, which stands in its place, and the field of a hash after `->`.
+fn named_by<'a>(pattern: &'a [u8], element: &[u8]) -> Option<(Vec<u8>, Option<&'a [u8]>)> {
     let star = pattern.iter().position(|&byte| byte == b'*')?;
     let (before, after) = (&pattern[..star], &pattern[star + 1..]);
     let arrow = after.windows(2).position(|pair| pair == b"->").filter(|arrow| arrow + 2 < after.len());
@@ -237,7 +289,15 @@ fn look_up(db: &mut Keyspace, pattern: &[u8], element: &[u8]) -> Option<Vec<u8>>
         Some(arrow) => (&after[..arrow], Some(&after[arrow + 2..])),
         None => (after, None),
     };
-    let key = [before, element, after].concat();
+    Some(([before, element, after].concat(), field))
+}
+
+/// The string that a pattern means for an element: `#` is the element.
+fn look_up(db: &mut Keyspace, pattern: &[u8], element: &[u8]) -> Option<Vec<u8>> {
+    if pattern == b"#" {
+        return Some(element.to_vec());
+    }
+    let (key, field) = named_by(pattern, element)?;
     if field.is_some() {
         remove_expired_fields(db, &key);
     }

@@ -1,7 +1,7 @@
 //! The keys of a command, and the commands that cannot run with a storage tier.
 
 use super::table::{CommandMatch, Flags, table};
-use super::{Arg, CommandError, args};
+use super::{Arg, CommandError, args, sort};
 use crate::client::Client;
 use crate::resp::parse::parse_i64;
 use crate::storage::Key;
@@ -76,15 +76,10 @@ pub fn refusal(found: CommandMatch, args: &[Arg<'_>], is_nested: bool) -> Option
     if name == "swapdb" {
         return refused(format_args!("SWAPDB is not possible while a storage tier is attached"));
     }
-    if name == "sort" || name == "sort_ro" {
-        let names_keys = |pair: &[Arg<'_>]| {
-            (args::is(pair[0], "BY") || args::is(pair[0], "GET")) && pair[1].contains(&b'*')
-        };
-        if args.len() > 2 && args[2..].windows(2).any(names_keys) {
-            return refused(format_args!(
-                "SORT by patterns of keys is not possible while a storage tier is attached"
-            ));
-        }
+    if is_nested && sort::has_patterns(found, args) {
+        return refused(format_args!(
+            "SORT by patterns of keys is not possible in a transaction or script while a storage tier is attached"
+        ));
     }
     if found.row.flags.contains(Flags::WRITE) {
         let mut longest = 0;

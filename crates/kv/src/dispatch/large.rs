@@ -75,6 +75,7 @@ impl Core {
         found: CommandMatch,
         args: &[Arg<'_>],
         keys: &[Key],
+        by_patterns: &[(Key, Needs)],
         urgency: Urgency,
         wait: Option<Wait>,
     ) -> Option<Prepared> {
@@ -87,7 +88,8 @@ impl Core {
         if tier.collections.is_empty() || !keys.iter().any(is_concerned) {
             return None;
         }
-        let needs = needs::of_command(client, found, args);
+        let mut needs = needs::of_command(client, found, args);
+        needs.extend_from_slice(by_patterns);
         let unknown = self.unknown(client.id, &needs);
         if unknown.is_empty() {
             return None;

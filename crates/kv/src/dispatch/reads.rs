@@ -3,7 +3,7 @@
 use crate::attached::{Event, Wait};
 use crate::client::Client;
 use crate::command::table::CommandMatch;
-use crate::command::{Arg, CommandError, stored_keys as keys};
+use crate::command::{Arg, CommandError, sort, stored_keys as keys};
 use crate::rdb::{Object, SliceSource};
 use crate::server::{Core, Server};
 use crate::storage::{Get, GetDone, Key, Part, StorageError, Stored};
@@ -92,10 +92,13 @@ impl Core {
                 Err(error) => Prepared::Refused(error),
             };
         }
-        let keys = keys::of_command(client, found, args);
+        let mut keys = keys::of_command(client, found, args);
         if keys.is_empty() {
             return Prepared::Ready;
         }
+        let mut by_patterns = sort::named_by_patterns(&self.dbs, client.db, found, args);
+        by_patterns.retain(|(key, _)| !keys.contains(key));
+        keys.extend(by_patterns.iter().map(|(key, _)| key.clone()));
         let losses = tier.losses;
         client.was_cold = !tier.waits.is_empty() && tier.waits.contains_key(&id);
         let mut wait = tier.end_wait(id).filter(|wait| wait.losses == losses || wait.error.is_some());
@@ -128,6 +131,8 @@ impl Core {
             }
             let mut wait_now = wait.unwrap_or(Wait { losses, ..Wait::default() });
             wait_now.keys.clear();
+            // It does not wait yet: answers at once let nobody go on.
+            wait_now.unread = usize::MAX;
             tier.waits.insert(id, wait_now);
             self.begin_reads();
             let Some(tier) = &mut self.server.tier else { return Prepared::Ready };
@@ -139,14 +144,27 @@ impl Core {
             if cold.iter().any(|key| !tier.knows(&self.dbs, key) && !is_absent(&wait, key)) {
                 if let Some(mut wait) = wait {
                     tier.pin(&keys);
+                    wait.unread = cold.iter().filter(|key| tier.fetches.is_wanted(key)).count();
+                    // All were read, but one is not here, as it had expired.
+                    if wait.unread == 0 {
+                        tier.resume.push(id);
+                    }
                     wait.keys = keys.into_vec();
                     tier.waits.insert(id, wait);
                 }
                 return self.park(client, args);
             }
         }
-        if let Some(prepared) = self.prepare_large(client, found, args, &keys, urgency, wait) {
+        if let Some(prepared) = self.prepare_large(client, found, args, &keys, &by_patterns, urgency, wait) {
             return prepared;
+        }
+        // The sorted key was read just now: its elements name keys.
+        if by_patterns.is_empty()
+            && sort::named_by_patterns(&self.dbs, client.db, found, args)
+                .iter()
+                .any(|(key, _)| !keys.contains(key))
+        {
+            return self.prepare(client, found, args);
         }
         if let Some(tier) = &mut self.server.tier {
             keys.iter().for_each(|key| tier.note(&self.dbs, key));
@@ -230,14 +248,17 @@ impl Core {
             Err(_) => {}
         }
         for waiter in waiters {
-            if let Some(wait) = tier.waits.get_mut(&waiter) {
-                match &read {
-                    Ok(None) => _ = wait.absent.insert(key.clone()),
-                    Ok(Some(_)) => {}
-                    Err(error) => wait.error = Some(error.clone()),
-                }
+            let Some(wait) = tier.waits.get_mut(&waiter) else { continue };
+            match &read {
+                Ok(None) => _ = wait.absent.insert(key.clone()),
+                Ok(Some(_)) => {}
+                Err(error) => wait.error = Some(error.clone()),
             }
-            tier.resume.push(waiter);
+            wait.unread = wait.unread.saturating_sub(1);
+            // Each time it goes on, all its keys are looked at.
+            if wait.unread == 0 || wait.error.is_some() {
+                tier.resume.push(waiter);
+            }
         }
         if let Ok(Some((value, expires_ms))) = read
             && let Some(db) = self.dbs.get(key.db)

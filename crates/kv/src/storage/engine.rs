@@ -9,7 +9,7 @@
 //! | | `space` | the next space to give out |
 //! | | `kept`, a space and a name | what is kept under the name: libraries of functions, how far an import is |
 //! | | `log` | the record of the write-back log up to which everything is here |
-//! | | `gone` and space | the space of an emptied database, whose rows are being removed |
+//! | | `gone` and space | the space of an emptied database, whose rows are being removed: generations, 8 bytes each, that are not gone with it |
 //! | | `large` and generation | a large collection that is gone, whose elements are being removed |
 //! | | `generation` | the least generation that no collection has had |
 //!
@@ -233,9 +233,10 @@ impl EngineStorage {
     /// Adds a write to a batch, and to `meta`.
     fn add(&self, write: &Write, meta: &mut Meta, batch: &mut Batch) -> Result<(), StorageError> {
         let mut changed = Vec::new();
+        let alive = if write.emptied.is_empty() { Vec::new() } else { removal::alive(write) };
         for &db in &write.emptied {
             if let Some(space) = meta.spaces.remove(&db) {
-                batch.put(&self.meta_tree, gone_space_key(space.id), []);
+                batch.put(&self.meta_tree, gone_space_key(space.id), &alive[..]);
                 batch.delete(&self.meta_tree, meta_key(db));
             }
         }

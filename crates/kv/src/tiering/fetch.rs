@@ -189,6 +189,11 @@ impl Fetches {
         self.by_key.values_mut().for_each(|fetch| fetch.waiters.retain(|other| *other != waiter));
     }
 
+    /// Whether the key waits for storage.
+    pub fn is_wanted(&self, key: &Key) -> bool {
+        self.by_key.contains_key(key)
+    }
+
     /// Keys that wait for storage.
     pub fn wanted(&self) -> usize {
         self.by_key.len()

@@ -107,9 +107,10 @@ impl Flight {
                 value.map(|it| Stored { expires_ms: it.expires_ms, rdb: std::mem::take(&mut it.rdb) });
             Row { key: row.key.clone(), value, ..*row }
         };
-        let Write { emptied, rows, log_position } = &mut self.write;
+        let Write { emptied, alive, rows, log_position } = &mut self.write;
         Write {
             emptied: emptied.clone(),
+            alive: alive.clone(),
             rows: rows.iter_mut().map(give).collect(),
             log_position: *log_position,
         }

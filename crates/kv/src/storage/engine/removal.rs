@@ -1,10 +1,11 @@
 //! Removing the rows of emptied databases and of large collections that are gone, some at a time, in the background.
 //!
 //! What is to be removed is noted in `kv.meta` by the write that makes it needless, so removal goes on after a crash. Emptying a database makes its large
-//! collections gone as the removal meets their heads. Nothing is written to an element of a generation that is gone.
+//! collections gone as the removal meets their heads, but for those that the write knows to live on. Nothing is written to an element of a generation that is gone.
 
 use super::REMOVED_TOGETHER;
-use crate::storage::{StorageError, row};
+use crate::planted;
+use crate::storage::{StorageError, Write, row};
 use crate::value::large::Head;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -15,6 +16,11 @@ pub fn gone_space_key(space: u32) -> [u8; 8] {
     let mut key = *b"gone\0\0\0\0";
     key[4..].copy_from_slice(&space.to_be_bytes());
     key
+}
+
+/// What the row of an emptied space says: the generations that live on, 8 bytes each.
+pub fn alive(write: &Write) -> Vec<u8> {
+    write.all_alive().into_iter().flat_map(u64::to_be_bytes).collect()
 }
 
 pub fn gone_collection_key(generation: u64) -> Vec<u8> {
@@ -81,8 +87,12 @@ impl Removal {
 
     fn spaces(&self) -> Result<(), StorageError> {
         for pair in self.meta.prefix("gone")? {
-            let (gone, _) = pair?;
+            let (gone, alive) = pair?;
             let Some(space) = gone.last_chunk::<4>() else { continue };
+            let is_alive = |generation: u64| {
+                alive.chunks_exact(8).any(|one| *one == generation.to_be_bytes())
+                    && !planted::EMPTIED_TAKES_LIVE_COLLECTIONS.on()
+            };
             loop {
                 if self.is_closing() {
                     return Ok(());
@@ -94,7 +104,9 @@ impl Removal {
                     if let Some(expires_ms) = expires_ms {
                         batch.delete(&self.expiry, row::expiry_key(expires_ms, &key));
                     }
-                    if let Some(head) = Head::parse(form)? {
+                    if let Some(head) = Head::parse(form)?
+                        && !is_alive(head.generation)
+                    {
                         batch.put(&self.meta, gone_collection_key(head.generation), []);
                     }
                     batch.delete(&self.rows, key);

@@ -1,5 +1,6 @@
 use super::*;
 use crate::storage::Row;
+use crate::value::large::{Head, LARGE_SET};
 use std::sync::mpsc;
 
 fn open(dir: &tempfile::TempDir) -> Arc<EngineStorage> {
@@ -116,6 +117,42 @@ fn an_emptied_database_is_empty_at_once_and_its_rows_are_removed() {
     }
     assert_eq!(storage.rows.iter().unwrap().count(), 1);
     assert_eq!(storage.expiry.iter().unwrap().count(), 0);
+}
+
+/// A log that is replayed empties a database again that has collections of a later record.
+#[test]
+fn a_database_that_is_emptied_again_by_its_log_keeps_the_collections_that_the_log_has_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = open(&dir);
+    let head = |generation, len| {
+        let rdb = Head { kind: LARGE_SET, generation, len, next_ms: None }.bytes();
+        Some(Stored { expires_ms: None, rdb })
+    };
+    let row = |key, value, existed| Row { key, value, existed, expired_ms: None };
+    let collection = |name: &[u8], generation, existed| {
+        let names = (0..300).map(|n| Key::element(0, generation, format!("{n}").as_bytes()));
+        let elements = names.map(|key| row(key, Some(Stored::default()), existed));
+        let mut rows = vec![row(Key::new(0, name), head(generation, 300), existed)];
+        rows.extend(elements);
+        rows
+    };
+    let rows = [collection(b"old", 5, false), collection(b"kept", 6, false)].concat();
+    write(&storage, Write { rows, ..Write::default() }, Durability::Durable);
+    // By a write that says so, and by one that has the head.
+    write(&storage, Write { emptied: vec![0], alive: vec![6], ..Write::default() }, Durability::Durable);
+    let rows = vec![row(Key::new(0, b"kept"), head(6, 300), false)];
+    write(&storage, Write { emptied: vec![0], rows, ..Write::default() }, Durability::Durable);
+    let rows = vec![row(Key::new(0, b"kept"), head(6, 300), false)];
+    write(&storage, Write { emptied: vec![0], rows, ..Write::default() }, Durability::Durable);
+    drop(storage);
+    let storage = open(&dir);
+    let waits = |name: &str| storage.meta_tree.prefix(name).unwrap().count() > 0;
+    while waits("gone") || waits("large") {
+        std::thread::yield_now();
+    }
+    let left = |generation: u64| storage.elements.prefix(generation.to_be_bytes()).unwrap().count();
+    assert_eq!((left(5), left(6)), (0, 300));
+    assert_eq!(storage.count(0), 1);
 }
 
 #[test]

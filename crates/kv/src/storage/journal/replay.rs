@@ -4,7 +4,7 @@
 
 use super::read::Replayed;
 use crate::planted;
-use crate::storage::{Durability, Get, Key, Outcome, Row, Storage, StorageError, Stored, Write};
+use crate::storage::{Durability, Get, Key, Outcome, Row, Storage, StorageError, Stored, Write, heads};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -67,7 +67,8 @@ fn replay(storage: &dyn Storage, replayed: Replayed) -> Result<(), StorageError>
     }
     let Replayed { emptied, rows, last } = replayed;
     if !emptied.is_empty() {
-        write(storage, Write { emptied: emptied.into_iter().collect(), ..Write::default() })?;
+        let alive = heads(rows.iter()).collect();
+        write(storage, Write { emptied: emptied.into_iter().collect(), alive, ..Write::default() })?;
     }
     let mut rows = rows.into_iter().peekable();
     while rows.peek().is_some() {
