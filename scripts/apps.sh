@@ -125,7 +125,8 @@ if wants schemas; then
   say "Schemas of Debian's packages"
   names=$(grep -v '^#' "$ROOT/tests/apps/schemas/roster.tsv" | cut -f1)
   unpacked $names
-  "$("$ROOT/scripts/python.sh")" "$ROOT/tests/apps/schemas/play.py" "$PORT" "$PACKAGES" ${APPS:-}
+  (cd "$ROOT" && cargo build -p terrace-cli --bin terrace)
+  "$("$ROOT/scripts/python.sh")" "$ROOT/tests/apps/schemas/play.py" "$PORT" "$PACKAGES" "$TARGET/debug/terrace" ${APPS:-}
 fi
 
 if wants mediawiki; then

@@ -55,6 +55,16 @@ public:
   void prepare(Field *const *fields, const uchar *record, const KEY_PART_INFO *info);
   /** A part that reads this column and writes what `other`, a part of another table's index for a column of a comparable type, writes of an equal value. */
   KeyPart written_as(const KeyPart &other) const;
+  /** Of a part from written_as(): whether the other column can have the record's value. Bytes of another number never equal those of a BINARY, DECIMAL or time. */
+  bool may_be_there(const uchar *record) const
+  {
+    if (!only_bytes || (nullable && record[null_offset] & null_bit))
+      return true;
+    const uchar *bytes;
+    size_t count;
+    text_of(record, &bytes, &count);
+    return count == only_bytes;
+  }
   /** Whether its values may need so much space that other parts should get theirs first. A type whose length may change in place counts at any length. */
   bool may_be_long() const { return kind == TEXT || kind == VARBINARY || (kind == FIXED && length > LONG_FIXED); }
   /** Values of more than `bytes` bytes are cut to `bytes`. */
@@ -164,6 +174,7 @@ private:
   bool by_code;                 // TEXT: compares characters by their codes, not by the weights of strnxfrm
   bool cuts= false;             // values may be cut
   uint cut= UNCUT;              // the most bytes of a value in a key
+  uint only_bytes= 0;           // after written_as(): the other column's values have this many bytes; 0: any
   uchar null_bit;
   uchar null_mark;              // the null mark of NULL in the key
   uint16 length;                // bytes of the part in the server's key image
@@ -192,8 +203,21 @@ public:
   {
     prepare(share, share->field, share->key_info, share->default_values, key_number, primary, cuts);
   }
-  /** The index's own part `at`. */
-  const KeyPart &own_part(uint at) const { return parts[at]; }
+  /**
+    The parts of an entry that its first `columns` columns fill, as the server counts them: of the index, then of the primary key without those that the
+    index has. `each(part, column)` is called for each; a column of the primary key that the index has, too, comes twice.
+  */
+  template <typename Each> void each_part(uint columns, const Each &each) const
+  {
+    uint next= 0;
+    for (; next < parts.size() && next < columns; next++)
+      each(parts[next], next);
+    for (size_t at= 0; at < tail.size() && next < columns; at++)
+    {
+      const uint column= extension[at] >= 0 ? (uint) extension[at] : next++;
+      each(tail[at], column);
+    }
+  }
 
   /** Encodes the index's columns. Sets `*has_null` to whether one of them is NULL. */
   void encode_record(const uchar *record, Bytes *out, bool *has_null) const;

@@ -117,6 +117,18 @@ KeyPart KeyPart::written_as(const KeyPart &other) const
   made.descending= other.descending;
   made.cut= other.cut;
   made.cuts= other.cuts;
+  const auto is_binary= [](Kind kind) { return kind == FIXED || kind == VARBINARY; };
+  if (is_binary(kind) && is_binary(other.kind))
+  {
+    made.kind= other.kind;
+    if (other.kind == FIXED)
+    {
+      made.only_bytes= other.length;
+      // What is written has as many bytes.
+      if (storage == VAR)
+        made.length= other.length;
+    }
+  }
   return made;
 }
 

@@ -11,6 +11,17 @@
 
 namespace terrace {
 
+/** Whether the statement gives the column another type. InnoDB refuses it in place for a foreign key's columns, also if the types stay comparable. */
+static bool changes_type(const Alter_inplace_info *info, const std::string &column)
+{
+  List_iterator_fast<Create_field> each(info->alter_info->create_list);
+  while (const Create_field *one= each++)
+    if (info->handler_flags & (ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE | ALTER_STORED_COLUMN_TYPE) && one->field &&
+        same_name(one->field->field_name.str, column))
+      return !one->field->is_equal(*one);
+  return false;
+}
+
 /** Keeps those that there are, except for those that the statement drops. */
 static bool keep_known_keys(THD *thd, const std::string &name, const TABLE *table, const TABLE *altered, Alter_inplace_info *info, const Relations &relations,
                             std::vector<std::string> *made, Redefinitions *others)
@@ -31,11 +42,17 @@ static bool keep_known_keys(THD *thd, const std::string &name, const TABLE *tabl
         return std::string(one->field_name.str);
     return std::string();
   };
+  const bool unchecked= thd_test_options(thd, OPTION_NO_FOREIGN_KEY_CHECKS);
+  /* Whether a foreign key needs the index that the table had over these columns; foreign_key_checks=0 lets it be dropped. */
   const auto index_lost= [&](const std::vector<std::string> &before) {
     const uint was= index_over(table->key_info, table->s->keys, before);
-    my_error(ER_DROP_INDEX_FK, MYF(0), was == MAX_KEY ? "" : table->key_info[was].name.str);
+    if (was == MAX_KEY || unchecked)
+      return false;
+    my_error(ER_DROP_INDEX_FK, MYF(0), table->key_info[was].name.str);
     return true;
   };
+  /* A constraint's name in InnoDB's errors of ALTERs in place. */
+  const auto identity= [](const std::string &child, const ForeignKey &key) { return TableName(child).database + "/" + key.name; };
   /* Before the statement. */
   const auto may_be_null= [&](const std::string &column) {
     for (Field **field= table->field; *field; field++)
@@ -55,7 +72,11 @@ static bool keep_known_keys(THD *thd, const std::string &name, const TABLE *tabl
     {
       const std::string after= name_after(column);
       if (after.empty())
-        return index_lost(before);
+      {
+        if (!index_lost(before))
+          my_error(ER_FK_COLUMN_CANNOT_DROP, MYF(0), column.c_str(), identity(name, key).c_str());
+        return true;
+      }
       column= after;
     }
     for (std::string &column : key.parent_columns)
@@ -63,7 +84,19 @@ static bool keep_known_keys(THD *thd, const std::string &name, const TABLE *tabl
         column= name_after(column);
     const uint own= index_over(altered->key_info, altered->s->keys, key.columns);
     if (own == MAX_KEY)
-      return index_lost(before);
+    {
+      if (index_lost(before))
+        return true;
+      made->push_back(key.bytes());
+      continue;
+    }
+    const uint was= index_over(table->key_info, table->s->keys, before);
+    for (const std::string &column : before)
+      if (was != MAX_KEY && changes_type(info, column))
+      {
+        my_error(ER_FK_COLUMN_CANNOT_CHANGE, MYF(0), column.c_str(), identity(name, key).c_str());
+        return true;
+      }
     for (size_t part= 0; key.modifies() && part < key.columns.size(); part++)
     {
       const Field *column= altered->key_info[own].key_part[part].field;
@@ -85,7 +118,8 @@ static bool keep_known_keys(THD *thd, const std::string &name, const TABLE *tabl
         my_error(ER_FK_COLUMN_NOT_NULL, MYF(0), before[part].c_str(), key.name.c_str());
         return true;
       }
-    if (index != MAX_KEY)
+    // foreign_key_checks=0 lets columns of any types be there.
+    if (index != MAX_KEY && was != MAX_KEY && (itself || !unequal(table->key_info + was, keys + index, key.columns.size())))
       if (const char *column= unequal(altered->key_info + own, keys + index, key.columns.size()))
       {
         my_error(ER_FK_COLUMN_CANNOT_CHANGE, MYF(0), column, key.name.c_str());
@@ -99,23 +133,32 @@ static bool keep_known_keys(THD *thd, const std::string &name, const TABLE *tabl
     const bool itself= child.table == name;
     if (itself && is_dropped(child.key))
       continue;
-    const std::string theirs= quoted(thd, TableName(child.table));
+    const TableName named(child.table);
+    const std::string shown= named.database + "." + named.table;
     std::vector<std::string> after;
     for (const std::string &column : child.key.parent_columns)
     {
       after.push_back(name_after(column));
       if (after.back().empty())
       {
-        my_error(ER_FK_COLUMN_CANNOT_DROP_CHILD, MYF(0), column.c_str(), child.key.name.c_str(), theirs.c_str());
+        if (!index_lost(child.key.parent_columns))
+          my_error(ER_FK_COLUMN_CANNOT_DROP_CHILD, MYF(0), column.c_str(), identity(child.table, child.key).c_str(), quoted(thd, named).c_str());
         return true;
       }
       renames|= !itself && after.back() != column;
     }
     const uint own= index_over(altered->key_info, altered->s->keys, after);
-    if (own == MAX_KEY)
-      return index_lost(child.key.parent_columns);
-    if (itself)
+    if (own == MAX_KEY && index_lost(child.key.parent_columns))
+      return true;
+    if (itself || own == MAX_KEY)
       continue;                         // compared above
+    const uint was= index_over(table->key_info, table->s->keys, child.key.parent_columns);
+    for (const std::string &column : child.key.parent_columns)
+      if (was != MAX_KEY && changes_type(info, column))
+      {
+        my_error(ER_FK_COLUMN_CANNOT_CHANGE_CHILD, MYF(0), column.c_str(), identity(child.table, child.key).c_str(), child.table.c_str());
+        return true;
+      }
     const Definition other(thd, child.table);
     if (other.error)
       return true;
@@ -123,13 +166,13 @@ static bool keep_known_keys(THD *thd, const std::string &name, const TABLE *tabl
     for (size_t part= 0; index != MAX_KEY && part < after.size(); part++)
       if (!may_be_null(child.key.parent_columns[part]) && copies_null(thd, child.key, other.share->key_info[index].key_part[part].field, altered->key_info[own].key_part[part].field))
       {
-        my_error(ER_FK_COLUMN_CANNOT_CHANGE_CHILD, MYF(0), child.key.parent_columns[part].c_str(), child.key.name.c_str(), theirs.c_str());
+        my_error(ER_FK_COLUMN_CANNOT_CHANGE_CHILD, MYF(0), child.key.parent_columns[part].c_str(), child.key.name.c_str(), shown.c_str());
         return true;
       }
-    if (index != MAX_KEY)
+    if (index != MAX_KEY && (was == MAX_KEY || !unequal(table->key_info + was, other.share->key_info + index, after.size())))
       if (const char *column= unequal(altered->key_info + own, other.share->key_info + index, after.size()))
       {
-        my_error(ER_FK_COLUMN_CANNOT_CHANGE_CHILD, MYF(0), column, child.key.name.c_str(), theirs.c_str());
+        my_error(ER_FK_COLUMN_CANNOT_CHANGE_CHILD, MYF(0), column, child.key.name.c_str(), shown.c_str());
         return true;
       }
   }
@@ -199,7 +242,7 @@ static bool check_added(THD *thd, const std::string &name, const TABLE *altered,
 }
 
 /** Adds those that the statement declares. Rows are not checked: foreign_key_checks is off. */
-static bool add_keys(THD *thd, const std::string &name, const TABLE *altered, Alter_inplace_info *info, const Relations *relations,
+static bool add_keys(THD *thd, const std::string &name, const TABLE *table, const TABLE *altered, Alter_inplace_info *info, const Relations *relations,
                      std::vector<std::string> *made)
 {
   if (!(info->handler_flags & ALTER_ADD_FOREIGN_KEY) || foreign_keys(thd) != FOREIGN_KEYS_ENFORCED)
@@ -217,6 +260,12 @@ static bool add_keys(THD *thd, const std::string &name, const TABLE *altered, Al
     ForeignKey key= read_declared(name, from);
     if (key.name.empty())
       key.name= generated_name(names.table, ++number);
+    for (const std::string &column : key.columns)
+      if (changes_type(info, column) && index_over(table->key_info, table->s->keys, key.columns) != MAX_KEY)
+      {
+        my_error(ER_FK_COLUMN_CANNOT_CHANGE, MYF(0), column.c_str(), (names.database + "/" + (from->constraint_name.str ? key.name : generated_name(names.table, 0))).c_str());
+        return true;
+      }
     if (check_added(thd, name, altered, from, &key))
       return true;
     bool twice= has_constraint_beside(name, key.name);
@@ -241,7 +290,7 @@ bool keep_foreign_keys(THD *thd, const std::string &name, const TABLE *table, co
   const auto relations= relations_of(name);
   if (relations && keep_known_keys(thd, name, table, altered, info, *relations, made, others))
     return true;
-  return add_keys(thd, name, altered, info, relations.get(), made);
+  return add_keys(thd, name, table, altered, info, relations.get(), made);
 }
 
 

@@ -116,13 +116,46 @@ struct Statement
 };
 
 /** As InnoDB: a warning has the reason of error 1005, 150. */
-int cannot_add(const Statement &of, const std::string &key, const std::string &why)
+int cannot_add(const Statement &of, const std::string &key, const std::string &why, bool warns= true)
 {
-  const std::string text= std::string(of.alters ? "Alter" : "Create") + "  table " + quoted(of.thd, TableName(of.table)) + " with foreign key " + key +
-                          " constraint failed. " + why;
+  // A temporary table's file has another name.
+  const TABLE_SHARE *share= of.form->s;
+  const std::string table= share->tmp_table == NO_TMP_TABLE ? quoted(of.thd, TableName(of.table)) : quoted(of.thd, share->db.str) + "." + quoted(of.thd, share->table_name.str);
+  const std::string text= std::string(of.alters ? "Alter" : "Create") + "  table " + table + " with foreign key " + key + (key.empty() ? "" : " ") +
+                          "constraint failed. " + why;
   keep_foreign_error(of.thd, text);
-  push_warning(of.thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_CANNOT_ADD_FOREIGN, text.c_str());
+  if (warns)
+    push_warning(of.thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_CANNOT_ADD_FOREIGN, text.c_str());
   return HA_ERR_CANNOT_ADD_FOREIGN;
+}
+
+/** Why none of the indexes serves a foreign key. `types`: the child's index, whose columns they are compared with; null: with nothing. As in InnoDB, the last index's reason counts. */
+std::string no_index(const KEY *keys, uint count, const std::vector<std::string> &columns, const KEY *types= nullptr)
+{
+  static const char start[]= "There is ", end[]= " index in the referenced table where the referenced columns appear as the first columns.";
+  std::string why= std::string(start) + "no" + end;
+  for (const KEY *key= keys; key < keys + count; key++)
+    for (size_t part= 0; part < columns.size() && key->ext_key_parts >= columns.size(); part++)
+    {
+      const KEY_PART_INFO &one= key->key_part[part];
+      const Field *own= types ? types->key_part[part].field : nullptr;
+      if (one.key_part_flag & HA_PART_KEY_SEG)
+        why= std::string(start) + "only prefix" + end;
+      else if (same_name(one.field->field_name.str, columns[part]) && (!own || is_comparable(own, one.field)))
+        continue;
+      else if (same_name(one.field->field_name.str, columns[part]))
+        why= std::string("Field type or character set for column '") + own->field_name.str + "' does not match referenced column '" + one.field->field_name.str + "'.";
+      break;
+    }
+  return why;
+}
+
+/** Whether the table that a statement replaces has no index over the columns, as foreign_key_checks=0 allows. Sets `*error` to a handler error. */
+bool had_no_index(const Statement &of, const std::vector<std::string> &columns, int *error)
+{
+  const Definition now(of.thd, of.table);
+  *error= now.error;
+  return !now.share || index_over(now.share->key_info, now.share->keys, columns) == MAX_KEY;
 }
 
 /** The server's name of a column, as its definition writes it; false if there is none. */
@@ -164,9 +197,15 @@ int check_declared(const Statement &of, const std::string &shown, bool old, Fore
   for (std::string &column : key->columns)
     if (!find_column(form->field, &column))
       return cannot_add(of, shown, "Column " + column + " was not found.");
+  const bool unchecked= thd_test_options(of.thd, OPTION_NO_FOREIGN_KEY_CHECKS);
   const uint own= index_over(form->key_info, form->s->keys, key->columns);
   if (own == MAX_KEY)
-    return cannot_add(of, shown, "There is no index in the table where the columns appear as the first columns.");
+  {
+    int error= 0;
+    if (old && (unchecked || had_no_index(of, key->columns, &error)))
+      return error;
+    return cannot_add(of, shown, no_index(form->key_info, form->s->keys, key->columns));
+  }
   const bool itself= key->parent() == of.table;
   // Rows are looked for in the table that is copied, so its index must be there; InnoDB answers the same.
   if (itself && of.alters && !old)
@@ -175,7 +214,7 @@ int check_declared(const Statement &of, const std::string &shown, bool old, Fore
     if (now.error)
       return now.error;
     if (!now.share || index_over(now.share->key_info, now.share->keys, key->parent_columns) == MAX_KEY)
-      return cannot_add(of, shown, "There is no index in the referenced table where the referenced columns appear as the first columns.");
+      return cannot_add(of, shown, no_index(form->key_info, form->s->keys, key->parent_columns));
   }
   std::unique_ptr<Definition> parent(itself ? nullptr : new Definition(of.thd, key->parent()));
   if (parent && parent->error)
@@ -183,7 +222,7 @@ int check_declared(const Statement &of, const std::string &shown, bool old, Fore
   key->parent_index.clear();
   if (parent && !parent->share)
   {
-    if (thd_test_options(of.thd, OPTION_NO_FOREIGN_KEY_CHECKS))
+    if (unchecked)
       return check_options(of, shown, old, form->key_info[own], nullptr, *key);
     return cannot_add(of, shown, "Referenced table " + quoted(of.thd, key->parent_database) + "." + quoted(of.thd, key->parent_table) +
                                    " not found in the data dictionary.");
@@ -197,9 +236,15 @@ int check_declared(const Statement &of, const std::string &shown, bool old, Fore
       return cannot_add(of, shown, "Column " + column + " was not found.");
   const uint index= index_over(keys, share->keys, key->parent_columns);
   if (index == MAX_KEY)
-    return cannot_add(of, shown, "There is no index in the referenced table where the referenced columns appear as the first columns.");
-  if (const char *column= unequal(form->key_info + own, keys + index, key->columns.size()))
-    return cannot_add(of, shown, std::string("Field type or character set for column '") + column + "' does not match referenced column.");
+  {
+    // Another table's was dropped before.
+    if (old && (parent || unchecked))
+      return 0;
+    return cannot_add(of, shown, no_index(keys, share->keys, key->parent_columns, form->key_info + own));
+  }
+  // The server has compared the types of a table that is copied.
+  if (!old && unequal(form->key_info + own, keys + index, key->columns.size()))
+    return cannot_add(of, shown, no_index(keys, share->keys, key->parent_columns, form->key_info + own));
   key->parent_index= keys[index].name.str;
   return check_options(of, shown, old, form->key_info[own], keys + index, *key);
 }
@@ -219,15 +264,29 @@ int check_referring(const Statement &of, const Relations &relations)
     const std::string shown= quoted(of.thd, child.key.name);
     const uint index= index_over(of.form->key_info, of.form->s->keys, child.key.parent_columns);
     if (index == MAX_KEY)
-      return cannot_add(of, shown, "There is no index in the referenced table where the referenced columns appear as the first columns.");
+    {
+      int error= 0;
+      if (of.alters && (thd_test_options(of.thd, OPTION_NO_FOREIGN_KEY_CHECKS) || had_no_index(of, child.key.parent_columns, &error)))
+      {
+        if (error)
+          return error;
+        continue;
+      }
+      return cannot_add(of, shown, no_index(of.form->key_info, of.form->s->keys, child.key.parent_columns), of.alters);
+    }
     const Definition other(of.thd, child.table);
     if (other.error)
       return other.error;
     const uint theirs= other.share ? index_over(other.share->key_info, other.share->keys, child.key.columns) : MAX_KEY;
     if (theirs == MAX_KEY)
       continue;
-    if (const char *column= unequal(other.share->key_info + theirs, of.form->key_info + index, child.key.columns.size()))
-      return cannot_add(of, shown, std::string("Field type or character set for column '") + column + "' does not match referenced column.");
+    int failed= 0;
+    if (of.alters && !had_no_index(of, child.key.parent_columns, &failed))
+      continue;
+    if (failed)
+      return failed;
+    if (unequal(other.share->key_info + theirs, of.form->key_info + index, child.key.columns.size()))
+      return cannot_add(of, shown, no_index(of.form->key_info, of.form->s->keys, child.key.parent_columns, other.share->key_info + theirs), of.alters);
   }
   return 0;
 }
@@ -293,13 +352,20 @@ int declare_foreign_keys(THD *thd, const TABLE *form, HA_CREATE_INFO *info, cons
       shown+= key.columns[at] + (at + 1 < key.columns.size() ? ", " : ")");
     if (key.name.empty())
       key.name= generated_name(table, ++number);
-    if (int error= check_declared(of, shown, one->old, &key))
-      return error;
-    bool twice= !one->old && has_constraint_beside(of.table, key.name);
+    bool twice= false;
     for (const ForeignKey &other : keys)
       twice|= same_name(other.name, key.name);
-    if (twice)
+    // As InnoDB: without a warning, if the statement itself declares both.
+    if (twice && !one->old && fresh.count(key.name))
+      return HA_ERR_CANNOT_ADD_FOREIGN;
+    if (int error= check_declared(of, shown, one->old, &key))
+      return error;
+    if (twice || (!one->old && has_constraint_beside(of.table, key.name)))
+    {
+      push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_FOUND_DUPP_KEY, "CREATE or ALTER TABLE %s failed: duplicate name, %s",
+                          quoted(thd, TableName(of.table)).c_str(), key.text(thd, TableName(of.table).database).c_str());
       return HA_ERR_FOUND_DUPP_KEY;
+    }
     if (!one->old && alters && key.parent() != of.table)
       if (int error= wait_for_prepared(thd, key.parent()))
         return error;

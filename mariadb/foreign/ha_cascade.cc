@@ -21,7 +21,6 @@ using namespace terrace;
 struct ha_terrace::Cause
 {
   const Link &link;
-  const TABLE *parent;
   const uchar *old, *record;            // the parent's row; `record` is null if it is deleted
   uchar option() const { return record ? link.key.on_update : link.key.on_delete; }
   bool deletes() const { return !record && link.key.on_delete == FK_OPTION_CASCADE; }
@@ -43,7 +42,7 @@ int ha_terrace::cascade(Link &link, const uchar *old, const uchar *record)
     return error ? error : foreign_error(HA_ERR_ROW_IS_REFERENCED, link.name, link.key);
   ha_terrace *handler= static_cast<ha_terrace *>(child->file);
   handler->enter_cascade(m_session);
-  error= handler->follow({link, table, old, record}, key);
+  error= handler->follow({link, old, record}, key);
   if (error)
     m_foreign_said= handler->m_foreign_said;
   all.give_back(child);
@@ -177,18 +176,30 @@ static bool store_value(Field *to, const Field *from, const uchar *record)
     return true;
   }
   to->set_notnull();
-  const bool from_varchar= from->real_type() == MYSQL_TYPE_VARCHAR, to_varchar= to->real_type() == MYSQL_TYPE_VARCHAR;
-  if (!from_varchar && (from->real_type() != MYSQL_TYPE_STRING || (!to_varchar && from->pack_length() == to->pack_length())))
+  const auto is_varchar= [](const Field *field) { return field->real_type() == MYSQL_TYPE_VARCHAR; };
+  CHARSET_INFO *cs= from->charset();
+  const bool is_text= (is_varchar(from) || from->real_type() == MYSQL_TYPE_STRING) && cs != &my_charset_bin;
+  if (is_text && !is_varchar(from) && !is_varchar(to) && from->pack_length() == to->pack_length())
   {
     memcpy(to->ptr, at, to->pack_length());
     return true;
   }
-  CHARSET_INFO *cs= from->charset();
-  const uint before= from_varchar ? static_cast<const Field_varstring *>(from)->length_bytes : 0;
+  const uint before= is_varchar(from) ? static_cast<const Field_varstring *>(from)->length_bytes : 0;
   const char *text= reinterpret_cast<const char *>(at + before);
-  size_t length= from_varchar ? (before == 1 ? *at : uint2korr(at)) : from->pack_length();
+  size_t length= is_varchar(from) ? (before == 1 ? *at : uint2korr(at)) : from->pack_length();
+  if (!is_text)
+  {
+    // Bytes are not padded, and not cut.
+    if (is_varchar(to) ? length > to->field_length : length != to->pack_length())
+      return false;
+    if (is_varchar(to))
+      to->store(text, length, &my_charset_bin);
+    else
+      memcpy(to->ptr, text, length);
+    return true;
+  }
   // A CHAR keeps spaces as far as InnoDB stores them.
-  if (!from_varchar)
+  if (!is_varchar(from))
     length= MY_MAX(cs->cset->lengthsp(cs, text, length), (size_t) from->char_length() * cs->mbminlen);
   if (cs->cset->numchars(cs, text, text + length) > to->char_length())
     return false;
@@ -206,7 +217,7 @@ int ha_terrace::change_columns(const Cause &cause, uint index)
     if (cause.option() == FK_OPTION_SET_NULL)
       to->set_null();
     else if (!cause.link.is_same_in(at, cause.old, cause.record) &&
-             !store_value(to, cause.parent->key_info[cause.link.own_index].key_part[at].field, cause.record))
+             !store_value(to, cause.link.own_field(at), cause.record))
       return foreign_error(HA_ERR_ROW_IS_REFERENCED, m_name, cause.link.key);
   }
   if (table->vfield && table->update_virtual_fields(this, VCOL_UPDATE_FOR_READ))

@@ -135,7 +135,8 @@ int ha_terrace::check_parents(const uchar *record, const uchar *old, bool *prima
     if (copies && !m_session->is_fresh_key(m_name, link->key.name))
       continue;
     // As in InnoDB: a row is checked again if its entry in the foreign key's index changes, be it in other columns of the index or in the primary key.
-    if (link->resolve_own(table) && old && m_indexes[link->own_index].same(record, old) && (m_hidden || m_primary.same(record, old)))
+    if (link->resolve_own(table) && old && (link->own_index == MAX_KEY ? link->is_same(record, old) : m_indexes[link->own_index].same(record, old) &&
+                                                                                                    (m_hidden || m_primary.same(record, old))))
       continue;
     if (int error= link->prepare(thd, table))
       return error;
@@ -151,7 +152,7 @@ int ha_terrace::check_parents(const uchar *record, const uchar *old, bool *prima
     if (has_key)
     {
       // A row may be its own parent.
-      if (link->name == m_name && is_own_parent(*link, record))
+      if (link->name == m_name && link->may_find() && is_own_parent(*link, record))
         continue;
       if (!m_session->loads.empty())
         if (int error= finish_loads_of(link->name))
@@ -191,11 +192,10 @@ bool ha_terrace::is_own_parent(const Link &link, const uchar *record)
     return false;
   Bytes &own= m_foreign->own;
   own.clear();
-  for (size_t part= 0; part < link.other.size(); part++)
-  {
+  m_indexes[index].each_part((uint) link.other.size(), [&](const KeyPart &part, uint) {
     bool is_null;
-    m_indexes[index].own_part((uint) part).encode_record(record, &own, &is_null);
-  }
+    part.encode_record(record, &own, &is_null);
+  });
   return own.equals(m_foreign->bytes.data(), m_foreign->bytes.size());
 }
 
@@ -260,6 +260,8 @@ int ha_terrace::check_children(const uchar *old, const uchar *record)
     int32_t code= TERRACE_OK;           // without its index nothing is known of the child
     if (link->usable && link->encode(old, &foreign->bytes))
     {
+      if (!link->may_find())
+        continue;
       if (!m_session->loads.empty())
         if (int error= finish_loads_of(link->name))
           return error;
@@ -280,6 +282,34 @@ int ha_terrace::check_children(const uchar *old, const uchar *record)
 }
 
 static LEX_CSTRING *lex_string(THD *thd, const std::string &text) { return thd->make_clex_string(text.data(), text.size()); }
+
+/** Whether the statement may copy the table: then the server compares its columns with those of its foreign keys. */
+static bool may_copy(THD *thd)
+{
+  const int command= command_of(thd);
+  return command == SQLCOM_ALTER_TABLE || command == SQLCOM_CREATE_INDEX || command == SQLCOM_DROP_INDEX || command == SQLCOM_OPTIMIZE;
+}
+
+/** Tells the server which columns of the foreign key's indexes may be NULL. Returns false, with an error raised, if a table's metadata can't be locked. */
+static bool tell_nullable(THD *thd, const TABLE *table, const std::string &name, const std::string &child, const ForeignKey &key, FOREIGN_KEY_INFO *info)
+{
+  for (const bool referenced : {false, true})
+  {
+    const std::string of= referenced ? key.parent() : child;
+    std::unique_ptr<Definition> other(of == name ? nullptr : new Definition(thd, of));
+    if (other && other->error)
+      return false;
+    const TABLE_SHARE *share= other ? other->share : table->s;
+    if (!share)
+      continue;
+    const KEY *keys= other ? share->key_info : table->key_info;
+    const uint index= index_over(keys, share->keys, referenced ? key.parent_columns : key.columns);
+    for (uint part= 0; index != MAX_KEY && part < key.columns.size(); part++)
+      if (keys[index].key_part[part].field->real_maybe_null())
+        info->set_nullable(thd, referenced, part, (unsigned) key.columns.size());
+  }
+  return true;
+}
 
 static FOREIGN_KEY_INFO *info_of(THD *thd, const std::string &child, const ForeignKey &key)
 {
@@ -310,6 +340,8 @@ int ha_terrace::get_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *keys)
     for (const ForeignKey &key : foreign->relations->own)
     {
       FOREIGN_KEY_INFO *info= info_of(thd, m_name, key);
+      if (info && may_copy(thd) && !tell_nullable(thd, table, m_name, m_name, key, info))
+        return HA_ERR_LOCK_WAIT_TIMEOUT;
       if (!info || keys->push_back(info, thd->mem_root))
         return HA_ERR_OUT_OF_MEM;
     }
@@ -330,6 +362,8 @@ int ha_terrace::get_parent_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *ke
     for (const Relations::Child &child : foreign->relations->children)
     {
       FOREIGN_KEY_INFO *info= info_of(thd, child.table, child.key);
+      if (info && may_copy(thd) && !tell_nullable(thd, table, m_name, child.table, child.key, info))
+        return HA_ERR_LOCK_WAIT_TIMEOUT;
       if (!info || keys->push_back(info, thd->mem_root))
         return HA_ERR_OUT_OF_MEM;
     }

@@ -15,7 +15,8 @@ uint index_over(const KEY *keys, uint count, const std::vector<std::string> &col
   for (uint at= 0; at < count; at++)
   {
     const KEY *key= keys + at;
-    if (key->algorithm == HA_KEY_ALG_LONG_HASH || key->user_defined_key_parts < columns.size())
+    // As in InnoDB, the primary key's columns follow those of an index that is not unique.
+    if (key->algorithm == HA_KEY_ALG_LONG_HASH || key->ext_key_parts < columns.size())
       continue;
     bool fits= true;
     for (size_t part= 0; fits && part < columns.size(); part++)
@@ -28,18 +29,53 @@ uint index_over(const KEY *keys, uint count, const std::vector<std::string> &col
 
 bool is_comparable(const Field *one, const Field *other)
 {
-  const auto is_text= [](const Field *field) {
-    return field->real_type() == MYSQL_TYPE_STRING || field->real_type() == MYSQL_TYPE_VARCHAR;
+  // The kinds are InnoDB's.
+  enum Kind { TEXT, BYTES, SIGNED, UNSIGNED, OTHER };
+  const auto kind= [](const Field *field) {
+    switch (field->real_type()) {
+    case MYSQL_TYPE_STRING:
+    case MYSQL_TYPE_VARCHAR:
+      // UUID and INET6 are kept as bytes.
+      return field->charset() == &my_charset_bin || field->key_type() == HA_KEYTYPE_BINARY ? BYTES : TEXT;
+    case MYSQL_TYPE_NEWDECIMAL:
+    case MYSQL_TYPE_BIT:
+    case MYSQL_TYPE_TIME2:
+    case MYSQL_TYPE_DATETIME2:
+    case MYSQL_TYPE_TIMESTAMP2:
+      return BYTES;
+    case MYSQL_TYPE_ENUM:
+    case MYSQL_TYPE_SET:
+      return UNSIGNED;
+    case MYSQL_TYPE_TINY:
+    case MYSQL_TYPE_SHORT:
+    case MYSQL_TYPE_INT24:
+    case MYSQL_TYPE_LONG:
+    case MYSQL_TYPE_LONGLONG:
+    case MYSQL_TYPE_YEAR:
+      return field->flags & UNSIGNED_FLAG ? UNSIGNED : SIGNED;
+    default:
+      return OTHER;
+    }
   };
-  if (is_text(one) && is_text(other))
+  if ((one->flags | other->flags) & BLOB_FLAG || kind(one) != kind(other))
+    return false;
+  switch (kind(one)) {
+  case TEXT:
   {
-    // A CHAR's spaces count where texts are not padded, and those of a BINARY are zeros.
-    const bool pads= one->charset() != &my_charset_bin && !(one->charset()->state & MY_CS_NOPAD);
+    // A CHAR's spaces count where texts are not padded.
+    const bool pads= !(one->charset()->state & MY_CS_NOPAD);
     return one->charset() == other->charset() && (one->real_type() == other->real_type() ? pads || one->real_type() == MYSQL_TYPE_VARCHAR ||
                                                   one->field_length == other->field_length : pads);
   }
-  return one->real_type() == other->real_type() && one->pack_length() == other->pack_length() && !(one->flags & BLOB_FLAG) &&
-         !((one->flags ^ other->flags) & UNSIGNED_FLAG) && one->decimals() == other->decimals();
+  case BYTES:
+    return true;
+  case SIGNED:
+  case UNSIGNED:
+    return one->pack_length() == other->pack_length();
+  case OTHER:
+    break;
+  }
+  return one->real_type() == other->real_type() && one->pack_length() == other->pack_length();
 }
 
 int lock_definition(THD *thd, const std::string &name, enum_mdl_type type)
@@ -83,18 +119,36 @@ Definition::~Definition()
     tdc_release_share(share);
 }
 
+/** A whole column, as an index's part of it would be. */
+static KEY_PART_INFO part_over(Field *field)
+{
+  KEY_PART_INFO part= {};
+  part.field= field;
+  part.fieldnr= (uint16) (field->field_index + 1);
+  part.length= (uint16) field->key_length();
+  part.store_length= (uint16) (part.length + (field->real_maybe_null() ? HA_KEY_NULL_LENGTH : 0) +
+                               (field->real_type() == MYSQL_TYPE_VARCHAR ? HA_KEY_BLOB_LENGTH : 0));
+  return part;
+}
+
 bool Link::resolve_own(TABLE *table)
 {
-  if (own_index != MAX_KEY)
+  if (reads.size() == own.size())
     return true;
   own_index= index_over(table->key_info, table->s->keys, own);
   reads.clear();
-  for (size_t part= 0; own_index != MAX_KEY && part < own.size(); part++)
-  {
-    reads.emplace_back();
-    reads.back().prepare(table->field, table->record[0], table->key_info[own_index].key_part + part);
-  }
-  return own_index != MAX_KEY;
+  fields.clear();
+  for (const std::string &column : own)
+    for (Field **field= table->field; *field; field++)
+      if (same_name((*field)->field_name.str, column))
+      {
+        const KEY_PART_INFO part= part_over(*field);
+        fields.push_back(*field);
+        reads.emplace_back();
+        reads.back().prepare(table->field, table->record[0], &part);
+        break;
+      }
+  return reads.size() == own.size();
 }
 
 int Link::resolve(THD *thd, TABLE *table)
@@ -117,11 +171,9 @@ int Link::resolve(THD *thd, TABLE *table)
     primary.prepare(share, 0, nullptr, cuts);
   codec.prepare(share, index, has_primary && index ? &primary : nullptr, cuts);
   for (size_t part= 0; part < own.size(); part++)
-  {
-    if (!is_comparable(table->key_info[own_index].key_part[part].field, share->key_info[index].key_part[part].field))
+    if (!is_comparable(fields[part], share->key_info[index].key_part[part].field))
       return 0;
-    writes.push_back(reads[part].written_as(codec.own_part((uint) part)));
-  }
+  codec.each_part((uint) own.size(), [&](const KeyPart &part, uint column) { writes.push_back(reads[column].written_as(part)); });
   tree= has_primary ? index : index + 1;
   other_index= index;
   is_row= has_primary && !index && share->key_info[0].user_defined_key_parts == own.size();
@@ -164,11 +216,17 @@ bool Link::is_same(const uchar *one, const uchar *row) const
   return true;
 }
 
-bool Link::encode(const uchar *record, Bytes *out) const
+bool Link::encode(const uchar *record, Bytes *out)
 {
   out->clear();
+  is_nowhere= false;
   for (const KeyPart &part : writes)
   {
+    if (!part.may_be_there(record))
+    {
+      is_nowhere= true;
+      continue;
+    }
     bool is_null;
     part.encode_record(record, out, &is_null);
     if (is_null)
@@ -179,6 +237,8 @@ bool Link::encode(const uchar *record, Bytes *out) const
 
 int32_t Link::find(Session &session, const Bytes &bytes, bool releases)
 {
+  if (is_nowhere)
+    return TERRACE_NO_ROW;
   terrace_txn *const txn= session.transaction();
   const Cascades &all= session.cascades;
   const bool some_go= all.deletes(name, other_index);

@@ -14,9 +14,9 @@
 
 namespace terrace {
 
-/** The index whose first parts are these whole columns, in this order; MAX_KEY if there is none. */
+/** The index whose first parts are these whole columns, in this order, those of the primary key that follow its own included; MAX_KEY if there is none. */
 uint index_over(const KEY *keys, uint count, const std::vector<std::string> &columns);
-/** Whether the foreign key's columns have types whose keys can be compared byte by byte. */
+/** Whether a foreign key may have columns of these types. The same as InnoDB's: also types of which no two values are equal, as BINARY of two lengths. */
 bool is_comparable(const Field *one, const Field *other);
 
 /** The definition of a table that may be not open, while the session has a metadata lock on it. */
@@ -56,12 +56,17 @@ public:
   }
   /** Whether these columns have the same bytes in both rows. The table's own columns must be resolved. */
   bool is_same(const uchar *one, const uchar *row) const;
+  /** A column of the table at hand. */
+  const Field *own_field(size_t column) const { return fields[column]; }
   bool is_same_in(size_t column, const uchar *one, const uchar *row) const { return reads[column].same(one, row); }
-  /** Encodes the row's columns; returns false if one is NULL. */
-  bool encode(const uchar *record, Bytes *out) const;
+  /** Encodes the row's columns for find(); returns false if one is NULL. */
+  bool encode(const uchar *record, Bytes *out);
+  /** Whether the other table can have the key that was encoded last. */
+  bool may_find() const { return !is_nowhere; }
+  /** Finds the own columns, and the index over them, which foreign_key_checks=0 lets be dropped. Returns false if a column is missing. */
   bool resolve_own(TABLE *table);
   /**
-    Looks for a row with this key, and locks it, shared, until the transaction ends; if it `releases`, only until the call ends. Rows that a cascade is deleting don't
+    Looks for a row with the key that was encoded last, and locks it, shared, until the transaction ends; if it `releases`, only until the call ends. Rows that a cascade is deleting don't
     count. An engine code.
   */
   int32_t find(Session &session, const Bytes &bytes, bool releases);
@@ -69,7 +74,7 @@ public:
   const ForeignKey key;
   const std::string name;               // of the other table
   const std::vector<std::string> own, other;
-  uint own_index= MAX_KEY, other_index= MAX_KEY;   // the server's numbers
+  uint own_index= MAX_KEY, other_index= MAX_KEY;   // the server's numbers; MAX_KEY: there is none
   bool usable= false;                   // the other table and its index are there
   /** Whether the other table's rows themselves are in the index. */
   bool is_row= false;
@@ -88,6 +93,8 @@ private:
   ulonglong begun= 0;
   ulonglong generation= 0;
   std::vector<KeyPart> reads, writes;
+  std::vector<const Field *> fields;    // the own columns
+  bool is_nowhere= false;               // the key that was encoded last is one that the other table can't have
   uint tree= 0;
   terrace_table *handle= nullptr;
 };

@@ -17,7 +17,7 @@ features.DatabaseFeatures._mysql_storage_engine = "InnoDB"
 
 
 def database(name):
-    session = f"SET default_storage_engine = {ENGINE}, terrace_foreign_keys = 'warn'"
+    session = f"SET default_storage_engine = {ENGINE}"
     return {
         "ENGINE": "django.db.backends.mysql", "NAME": "mysql", "USER": "root", "HOST": "127.0.0.1", "PORT": PORT,
         "OPTIONS": {"init_command": session}, "TEST": {"NAME": f"django_{name}_{ENGINE.lower()}", "CHARSET": "utf8mb4"},
