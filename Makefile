@@ -40,6 +40,7 @@ apps: ## runs other people's programs on Terrace: go-tpc's TPC-C and TPC-H, a JD
 torture: ## a mixed run on all tiers with failures injected: TIME=7200 seconds, KILLS=600 kills the server every ten minutes
 	@scripts/torture.sh
 planted: ## checks that the tests find each planted bug
+	@scripts/planted-handler.sh
 	cargo test -p terrace-io --test split_model --test split_reader planted -- --ignored
 	cargo test --release -p terrace-engine --features planted-bugs --lib --test attach --test backup --test build --test clone --test copy --test cursors --test durable_reads --test every_step --test halves --test large_gone --test large_past --test large_unread --test leaks --test load --test many_locks --test old_versions --test patches --test phantoms --test prepared --test put_back --test redefine --test row_ranges --test storage_crash --test temporary --test txn_crash --test txn_locks --test two_writers --test write_policies --test write_throttle planted -- --ignored
 	cargo test --release -p terrace --features planted-bugs --test embedded_model planted -- --ignored

@@ -60,8 +60,6 @@ static bool keep_known_keys(THD *thd, const std::string &name, const TABLE *tabl
         return (*field)->real_maybe_null();
     return false;
   };
-  if (altered->s->versioned)
-    return refuse_by_name("FOREIGN KEY constraints of system-versioned Terrace tables");
   for (ForeignKey key : relations.own)
   {
     if (is_dropped(key))
@@ -220,8 +218,6 @@ static bool check_added(THD *thd, const std::string &name, const TABLE *altered,
   const TABLE_SHARE *share= parent ? parent->share : altered->s;
   if (share)
   {
-    if (share->versioned)
-      return refuse_by_name("FOREIGN KEY constraints that refer to system-versioned Terrace tables");
     const KEY *keys= parent ? share->key_info : altered->key_info;
     const uint index= index_over(keys, share->keys, key->parent_columns);
     if (index == MAX_KEY || unequal(altered->key_info + own, keys + index, key->columns.size()))
@@ -247,8 +243,6 @@ static bool add_keys(THD *thd, const std::string &name, const TABLE *table, cons
 {
   if (!(info->handler_flags & ALTER_ADD_FOREIGN_KEY) || foreign_keys(thd) != FOREIGN_KEYS_ENFORCED)
     return false;
-  if (altered->s->versioned)
-    return refuse_by_name("FOREIGN KEY constraints in system-versioned Terrace tables");
   const TableName names(name);
   ulong number= generated_number(names.table, relations);
   List_iterator<Key> each(info->alter_info->key_list);

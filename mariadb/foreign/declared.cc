@@ -228,8 +228,6 @@ int check_declared(const Statement &of, const std::string &shown, bool old, Fore
                                    " not found in the data dictionary.");
   }
   const TABLE_SHARE *share= parent ? parent->share : form->s;
-  if (share->versioned)
-    return refuse_by_name("FOREIGN KEY constraints that refer to system-versioned Terrace tables");
   const KEY *keys= parent ? share->key_info : form->key_info;
   for (std::string &column : key->parent_columns)
     if (!find_column(parent ? share->field : form->field, &column))
@@ -259,8 +257,6 @@ int check_referring(const Statement &of, const Relations &relations)
     // An application loads its tables in any order; the row that doesn't fit is found when it comes.
     if (!of.alters && thd_test_options(of.thd, OPTION_NO_FOREIGN_KEY_CHECKS))
       continue;
-    if (of.form->s->versioned)
-      return refuse_by_name("FOREIGN KEY constraints that refer to system-versioned Terrace tables");
     const std::string shown= quoted(of.thd, child.key.name);
     const uint index= index_over(of.form->key_info, of.form->s->keys, child.key.parent_columns);
     if (index == MAX_KEY)
@@ -345,8 +341,6 @@ int declare_foreign_keys(THD *thd, const TABLE *form, HA_CREATE_INFO *info, cons
     // As InnoDB, whose server layer says the same of other engines' temporary tables.
     if (info->options & HA_LEX_CREATE_TMP_TABLE)
       return cannot_add(of, "", "Temporary tables can't have foreign key constraints.");
-    if (form->s->versioned)
-      return refuse_by_name("FOREIGN KEY constraints in system-versioned Terrace tables");
     std::string shown= key.name.empty() ? "(" : quoted(thd, key.name);
     for (size_t at= 0; key.name.empty() && at < key.columns.size(); at++)
       shown+= key.columns[at] + (at + 1 < key.columns.size() ? ", " : ")");

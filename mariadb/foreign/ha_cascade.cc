@@ -14,6 +14,8 @@
 #include "errors.h"
 #include "foreign.h"
 #include "globals.h"
+#include "planted.h"
+#include "sql_cache.h"
 
 using namespace terrace;
 
@@ -45,6 +47,7 @@ int ha_terrace::cascade(Link &link, const uchar *old, const uchar *record)
   error= handler->follow({link, old, record}, key);
   if (error)
     m_foreign_said= handler->m_foreign_said;
+  query_cache_invalidate3(thd, child, true);
   all.give_back(child);
   m_cascaded= true;
   return error;
@@ -92,6 +95,27 @@ bool ha_terrace::changes_position(const Link &link) const
   return false;
 }
 
+/** Whether there is a current row with the key in the link's index; it is locked, shared. Rows that a cascade is deleting don't count. Handler error. */
+int ha_terrace::has_current(const Link &link, const Bytes &key, bool *found)
+{
+  close_cursor();
+  m_lock= TERRACE_LOCK_SHARED;
+  active_index= link.other_index;
+  uchar *const row= table->record[0];
+  int end= open_cursor(tree_of(active_index), false);
+  if (!end)
+    end= seek(row, TERRACE_SEEK_AT_LEAST, &key, &key);
+  for (; !end && !*found; end= *found ? 0 : step(row, FORWARD, &key))
+  {
+    encode_primary(row, &m_primary_bytes);
+    *found= is_current(row) && !m_session->cascades.deletes(m_name, active_index, m_primary_bytes.data(), m_primary_bytes.size());
+  }
+  rest_cursor();
+  close_cursor();
+  active_index= MAX_KEY;
+  return end == HA_ERR_END_OF_FILE || end == HA_ERR_KEY_NOT_FOUND ? 0 : end;
+}
+
 /** Changes all rows of this table that have the key. */
 int ha_terrace::follow(const Cause &cause, const Bytes &key)
 {
@@ -108,12 +132,13 @@ int ha_terrace::follow(const Cause &cause, const Bytes &key)
   int error= m_cursor && m_tree == tree_of(index) ? 0 : open_cursor(tree_of(index), false);
   if (!error)
   {
-    if (is_last && (cause.deletes() || !changes_position(cause.link)))
+    if (is_last && !table->versioned() && (cause.deletes() || !changes_position(cause.link)))
       m_gathers= GATHERS;
     m_range_ahead_next= is_last;
     int end= seek(row, TERRACE_SEEK_AT_LEAST, &key, &key);
-    for (; !end && !error; end= error ? 0 : step(row, FORWARD, &key))
-      error= change_child(cause, index);
+    for (bool first= true; !end && !error; end= error ? 0 : step(row, FORWARD, &key), first= false)
+      if (is_current(row) && (first || !is_planted(PlantedBug::CHILD_PASSED)))
+        error= change_child(cause, index);
     if (!error && end != HA_ERR_END_OF_FILE && end != HA_ERR_KEY_NOT_FOUND)
       error= end;
     if (!error)
@@ -150,7 +175,7 @@ int ha_terrace::change_child(const Cause &cause, uint index)
   if (!all.savepoint)
     if (const int32_t code= terrace_txn_savepoint(m_session->transaction(), &all.savepoint))
       return map(code);
-  const int error= cause.deletes() ? erase_row(table->record[0]) : change_columns(cause, index);
+  const int error= cause.deletes() ? end_row() : change_columns(cause, index);
   if (error == HA_ERR_RECORD_IS_THE_SAME)
     return 0;
   // The statement's own duplicates are another error.
@@ -162,6 +187,37 @@ int ha_terrace::change_child(const Cause &cause, uint index)
     return HA_ERR_FOREIGN_DUPLICATE_KEY;
   }
   return error;
+}
+
+/** Deletes the row in record[0]; the table may keep it as history. */
+int ha_terrace::end_row()
+{
+  if (!table->versioned(VERS_TIMESTAMP))
+    return table->versioned() ? end_version(table->record[0]) : erase_row(table->record[0]);
+  store_record(table, record[1]);
+  table->vers_update_end();
+  const int error= change_row(table->record[1], table->record[0]);
+  // As the server: one former row of a key and a time is enough.
+  return error == HA_ERR_FOUND_DUPP_KEY ? erase_row(table->record[1]) : error;
+}
+
+/** Makes one row of another; the table may keep the old one as history. */
+int ha_terrace::change_to(uchar *old_data, uchar *new_data)
+{
+  if (!table->versioned(VERS_TIMESTAMP))
+    return table->versioned() ? update_version(old_data, new_data) : change_row(old_data, new_data);
+  table->vers_update_fields();
+  if (int error= change_row(old_data, new_data))
+    return error;
+  const std::vector<uchar> position(m_position.data(), m_position.data() + m_position.size());
+  restore_record(table, record[1]);
+  table->vers_update_end();
+  const Field *start= table->vers_start_field(), *end= table->vers_end_field();
+  if (start->cmp(start->ptr, end->ptr) >= 0)
+    return 0;                           // the row is of this very time
+  const int error= insert_row(table->record[0]);
+  m_position.assign(position.data(), position.size());
+  return error == HA_ERR_FOUND_DUPP_KEY ? 0 : error;
 }
 
 /** Stores the value that a parent's column has in its new row. Returns false if the column has no room for it. */
@@ -222,7 +278,7 @@ int ha_terrace::change_columns(const Cause &cause, uint index)
   }
   if (table->vfield && table->update_virtual_fields(this, VCOL_UPDATE_FOR_READ))
     return HA_ERR_INTERNAL_ERROR;
-  return m_gathers == GATHERS ? gather_update(table->record[1], table->record[0]) : change_row(table->record[1], table->record[0]);
+  return m_gathers == GATHERS ? gather_update(table->record[1], table->record[0]) : change_to(table->record[1], table->record[0]);
 }
 
 /** Called after each row whose change has cascaded: if it has failed, so have all changes of other rows that it caused. Returns a handler error. */
@@ -232,7 +288,7 @@ int ha_terrace::end_cascades(int error)
   Cascades &all= m_session->cascades;
   if (!all.chain.empty() || !all.savepoint)
     return error;
-  if (error && error != HA_ERR_RECORD_IS_THE_SAME)
+  if (error && error != HA_ERR_RECORD_IS_THE_SAME && !is_planted(PlantedBug::CASCADE_KEPT))
     if (const int32_t failed= terrace_txn_rollback_to(m_session->transaction(), all.savepoint))
     {
       // What is undone in part can only be undone whole.

@@ -14,6 +14,7 @@
 #include "errors.h"
 #include "globals.h"
 #include "latest_error.h"
+#include "planted.h"
 #include <algorithm>
 #include <tuple>
 
@@ -122,7 +123,7 @@ int ha_terrace::check_parents(const uchar *record, const uchar *old, bool *prima
 {
   THD *thd= ha_thd();
   Foreign *foreign= this->foreign();
-  if (!foreign || foreign->parents.empty() || thd_test_options(thd, OPTION_NO_FOREIGN_KEY_CHECKS))
+  if (!foreign || foreign->parents.empty() || thd_test_options(thd, OPTION_NO_FOREIGN_KEY_CHECKS) || !is_current(record))
     return 0;
   const bool copies= is_passing_name(m_name);
   for (size_t at= 0; at < foreign->parents.size(); at++)
@@ -148,7 +149,7 @@ int ha_terrace::check_parents(const uchar *record, const uchar *old, bool *prima
       continue;
     if (!link->usable && is_null_in(*link, record))
       continue;
-    int32_t code= TERRACE_NO_ROW;
+    bool found= false;
     if (has_key)
     {
       // A row may be its own parent.
@@ -157,18 +158,52 @@ int ha_terrace::check_parents(const uchar *record, const uchar *old, bool *prima
       if (!m_session->loads.empty())
         if (int error= finish_loads_of(link->name))
           return error;
-      code= link->find(*m_session, foreign->bytes, copies);
+      if (int error= look_up(link, foreign->bytes, copies || is_planted(PlantedBug::PARENT_NOT_LOCKED), &found))
+        return error;
     }
-    if (code == TERRACE_NO_ROW)
+    if (!found)
     {
       if (primary)
         *primary= !m_hidden && link->own_index == 0;
       return foreign_error(HA_ERR_NO_REFERENCED_ROW, m_name, link->key);
     }
-    if (code)
-      return map(code);
   }
   return 0;
+}
+
+/** Whether the row is no former row, which the table keeps as its history. */
+bool ha_terrace::is_current(const uchar *record) const
+{
+  if (!table->versioned())
+    return true;
+  const Field *end= table->vers_end_field();
+  return end->is_max(end->ptr_in_record(record));
+}
+
+/** Looks for a row of the other table with the key that was encoded last; see Link::find(). Handler error. */
+int ha_terrace::look_up(Link *link, const Bytes &key, bool releases, bool *found)
+{
+  *found= false;
+  if (!link->may_find())
+    return 0;
+  if (!link->has_history)
+  {
+    const int32_t code= link->find(*m_session, key, releases);
+    *found= !code;
+    return code && code != TERRACE_NO_ROW ? map(code) : 0;
+  }
+  // Entries don't tell which rows are former ones.
+  THD *thd= ha_thd();
+  Cascades &all= m_session->cascades;
+  int error;
+  TABLE *other= all.take(thd, link->name, &error);
+  if (!other)
+    return error ? error : HA_ERR_NO_SUCH_TABLE;
+  ha_terrace *handler= static_cast<ha_terrace *>(other->file);
+  handler->enter_cascade(m_session);
+  error= handler->has_current(*link, key, found);
+  all.give_back(other);
+  return error;
 }
 
 bool ha_terrace::is_null_in(const Link &link, const uchar *record) const
@@ -228,8 +263,11 @@ int ha_terrace::check_children(const uchar *old, const uchar *record)
 {
   THD *thd= ha_thd();
   Foreign *foreign= this->foreign();
-  if (!foreign || foreign->children.empty() || thd_test_options(thd, OPTION_NO_FOREIGN_KEY_CHECKS))
+  if (!foreign || foreign->children.empty() || thd_test_options(thd, OPTION_NO_FOREIGN_KEY_CHECKS) || !is_current(old))
     return 0;
+  // A row that becomes history goes.
+  if (record && !is_current(record))
+    record= nullptr;
   bool is_locked= false;
   StepGuard step(m_session->cascades);
   for (size_t at= 0; at < foreign->children.size(); at++)
@@ -257,7 +295,7 @@ int ha_terrace::check_children(const uchar *old, const uchar *record)
       step.end();
       return check_children(old, record);
     }
-    int32_t code= TERRACE_OK;           // without its index nothing is known of the child
+    bool found= true;                   // without its index nothing is known of the child
     if (link->usable && link->encode(old, &foreign->bytes))
     {
       if (!link->may_find())
@@ -271,12 +309,11 @@ int ha_terrace::check_children(const uchar *old, const uchar *record)
           return error;
         continue;
       }
-      code= link->find(*m_session, foreign->bytes, false);
+      if (int error= look_up(link, foreign->bytes, false, &found))
+        return error;
     }
-    if (!code)
+    if (found)
       return foreign_error(HA_ERR_ROW_IS_REFERENCED, link->name, link->key);
-    if (code != TERRACE_NO_ROW)
-      return map(code);
   }
   return 0;
 }
@@ -311,6 +348,13 @@ static bool tell_nullable(THD *thd, const TABLE *table, const std::string &name,
   return true;
 }
 
+/** Whether the engine has a table of this name. */
+static bool is_there(const std::string &name)
+{
+  Properties properties;
+  return !properties_of(name, &properties);
+}
+
 static FOREIGN_KEY_INFO *info_of(THD *thd, const std::string &child, const ForeignKey &key)
 {
   void *room= thd->alloc(sizeof(FOREIGN_KEY_INFO));
@@ -323,7 +367,7 @@ static FOREIGN_KEY_INFO *info_of(THD *thd, const std::string &child, const Forei
   info->foreign_table= lex_string(thd, name.table);
   info->referenced_db= lex_string(thd, key.parent_database);
   info->referenced_table= lex_string(thd, key.parent_table);
-  info->referenced_key_name= key.parent_index.empty() ? nullptr : lex_string(thd, key.parent_index);
+  info->referenced_key_name= key.parent_index.empty() || !is_there(key.parent()) ? nullptr : lex_string(thd, key.parent_index);
   info->delete_method= (enum_fk_option) key.on_delete;
   info->update_method= (enum_fk_option) key.on_update;
   for (const std::string &column : key.columns)

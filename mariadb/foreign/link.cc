@@ -176,6 +176,7 @@ int Link::resolve(THD *thd, TABLE *table)
   codec.each_part((uint) own.size(), [&](const KeyPart &part, uint column) { writes.push_back(reads[column].written_as(part)); });
   tree= has_primary ? index : index + 1;
   other_index= index;
+  has_history= share->versioned;
   is_row= has_primary && !index && share->key_info[0].user_defined_key_parts == own.size();
   usable= true;
   return 0;

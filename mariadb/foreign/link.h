@@ -78,6 +78,8 @@ public:
   bool usable= false;                   // the other table and its index are there
   /** Whether the other table's rows themselves are in the index. */
   bool is_row= false;
+  /** Whether the other table keeps former rows, which don't count: find() doesn't know them. */
+  bool has_history= false;
 
 private:
   int resolve(THD *thd, TABLE *table);

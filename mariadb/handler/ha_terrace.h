@@ -498,6 +498,11 @@ private:
   bool changes_position(const terrace::Link &link) const;
   int change_child(const Cause &cause, uint index);
   int change_columns(const Cause &cause, uint index);
+  int end_row();
+  int change_to(uchar *old_data, uchar *new_data);
+  bool is_current(const uchar *record) const;
+  int look_up(terrace::Link *link, const terrace::Bytes &key, bool releases, bool *found);
+  int has_current(const terrace::Link &link, const terrace::Bytes &key, bool *found);
   int end_cascades(int error);
   int foreign_error(int error, const std::string &child, const terrace::ForeignKey &key);
   int finish_loads_of(const std::string &name);

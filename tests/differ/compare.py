@@ -10,6 +10,10 @@ LOST = (2006, 2013, 2014, 2055)
 TIMED_OUT = (1969, 3024, 1317)
 # An ALTER meets the row that can't be converted or the duplicate first, as it goes by rows or by keys; and in place names another value.
 BY_COPY_OR_IN_PLACE = (1062, 1265)
+# If a row violates several constraints, which one is reported first is each engine's own: they change its entries in another order.
+VIOLATED = (1062, 1451, 1452, 1761)
+# How an ALTER is refused that a foreign key doesn't allow: InnoDB finds it as it renames a copy.
+REFUSED = (1005, 1025, 1217, 1451, 1553, 1822, 1828, 1829, 1830, 1832, 1833, 1845, 1846)
 # In an UPDATE the server numbers the rows that it read: another plan, another number. InnoDB's own is off after refused inserts, which it
 # takes from its count of rows, and so may be its plan.
 NUMBERED = re.compile(r" at row \d+$")
@@ -42,6 +46,10 @@ class Side:
         for text in (f"DROP DATABASE IF EXISTS {self.database}", f"CREATE DATABASE {self.database} CHARACTER SET utf8mb4", f"USE {self.database}", "SET timestamp=1700000000", "SET max_statement_time=20"):
             cursor.execute(text)
 
+    def has_foreign(self, cursor):
+        cursor.execute("SELECT COUNT(*) FROM information_schema.TABLE_CONSTRAINTS WHERE CONSTRAINT_SCHEMA = DATABASE() AND CONSTRAINT_TYPE = 'FOREIGN KEY'")
+        return cursor.fetchone()[0] > 0
+
     def outcome(self, text, statement):
         """What a client sees of a statement, as (name, value) pairs."""
         cursor = self.connection.cursor()
@@ -56,6 +64,10 @@ class Side:
                 raise TimedOut(text) from error
             if statement.kind == "alter" and code in BY_COPY_OR_IN_PLACE:
                 return [("error", (1062, ""))]
+            if statement.kind in ("insert", "update", "delete") and code in VIOLATED and self.has_foreign(cursor):
+                return [("error", (1452, ""))]
+            if statement.kind in ("alter", "drop") and code in REFUSED and self.has_foreign(cursor):
+                return [("error", (1005, ""))]
             message = NAMES.sub("ENGINE", str(error.args[1]))
             if statement.kind == "update":
                 message = NUMBERED.sub(" at row N", message)
@@ -77,7 +89,7 @@ class Side:
         if statement.counted:
             seen.append(("count", cursor.rowcount))
             seen.append(("message", (result.message or b"").decode()))
-        if statement.warned and result.warning_count:
+        if statement.warned and result.warning_count and not self.has_foreign(cursor):
             cursor.execute("SHOW WARNINGS")
             seen.append(("warnings", [(row[0], row[1], NAMES.sub("ENGINE", row[2])) for row in cursor.fetchall()]))
         elif statement.warned:

@@ -79,6 +79,8 @@ class Wider:
         pick = rng.random()
         if pick < 0.5:
             return of("select", f"SELECT * FROM {name} WHERE {column.name} {rng.choice(['=', '<', '>='])} {column.type.value(rng)}")
+        if self.related(table):
+            return of("select", f"SELECT COUNT(*) FROM {name}")
         if pick < 0.7:
             return of("delete", f"DELETE FROM {name} WHERE {column.name} = {column.type.value(rng)}", counted=True)
         if column.generated or table.in_unique() & {column.name} or table.partitions:

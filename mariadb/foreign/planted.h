@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+  Planted bugs of foreign keys: faults that a test must find (tests/sql/foreign_keys/test_planted.py). They exist only in a handler that is built with
+  PLANTED=1, and there only if TERRACE_PLANTED_BUG names one in the server's environment.
+*/
+#ifndef TERRACE_FOREIGN_PLANTED_H
+#define TERRACE_FOREIGN_PLANTED_H
+
+#include <cstdlib>
+#include <cstring>
+
+namespace terrace {
+
+enum class PlantedBug
+{
+  PARENT_NOT_LOCKED,                    // the lock on a child's parent is released when the check has seen it
+  CASCADE_KEPT,                         // what cascaded from a row stays when the row fails
+  CHILD_PASSED                          // a cascade changes only the first of a parent's children
+};
+
+#ifdef TERRACE_PLANTED_BUGS
+inline bool is_planted(PlantedBug bug)
+{
+  static const char *const names[]= {"PARENT_NOT_LOCKED", "CASCADE_KEPT", "CHILD_PASSED"};
+  static const char *const planted= getenv("TERRACE_PLANTED_BUG");
+  return planted && !strcmp(planted, names[static_cast<int>(bug)]);
+}
+#else
+constexpr bool is_planted(PlantedBug) { return false; }
+#endif
+
+} // namespace terrace
+#endif
