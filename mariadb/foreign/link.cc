@@ -3,6 +3,7 @@
 #include "globals.h"
 #include "in_doubt.h"
 #include "kill_scope.h"
+#include "planted.h"
 #include "session.h"
 #include "sql_base.h"
 #include "table_cache.h"
@@ -243,7 +244,8 @@ int32_t Link::find(Session &session, const Bytes &bytes, bool releases)
   terrace_txn *const txn= session.transaction();
   const Cascades &all= session.cascades;
   const bool some_go= all.deletes(name, other_index);
-  if (is_row && !releases && !some_go)
+  const bool by_view= is_planted(PlantedBug::LOOKS_BY_VIEW);
+  if (is_row && !releases && !some_go && !by_view)
     return terrace_row_lock(txn, handle, bytes_of(bytes.data(), bytes.size()), TERRACE_LOCK_SHARED);
   // A load that ends gives its table other trees.
   if (begun != session.begun || !session.loads.empty())
@@ -254,7 +256,7 @@ int32_t Link::find(Session &session, const Bytes &bytes, bool releases)
     terrace_cursor_options options= {};
     options.size= sizeof options;
     options.index= tree;
-    options.lock= TERRACE_LOCK_SHARED;
+    options.lock= by_view ? TERRACE_LOCK_NONE : TERRACE_LOCK_SHARED;
     options.rows_alone= true;
     if (const int32_t code= terrace_cursor_open(txn, handle, &options, &cursor))
     {
@@ -280,7 +282,7 @@ int32_t Link::find(Session &session, const Bytes &bytes, bool releases)
   fetch.seek= TERRACE_SEEK_NEXT;
   while (some_go && !code && goes())
     code= terrace_cursor_fetch_rows(cursor, &fetch, &rows);
-  if (!code && releases)
+  if (!code && releases && !by_view)
     terrace_cursor_unlock_last(cursor);
   return code;
 }

@@ -43,7 +43,6 @@ SCRIPTS = {
         INSERT INTO p VALUES (1, 0), (2, 0), (3, 0);
         INSERT INTO c VALUES (1, 1, 0), (2, 2, 0);
         DELETE FROM p WHERE id = 1;
-        UPDATE p SET v = 7 WHERE id = 1;
         @TICK;
         DELETE FROM p WHERE id = 3;
         INSERT INTO c VALUES (3, 3, 0);

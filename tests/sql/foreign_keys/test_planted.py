@@ -10,7 +10,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 HAS_BUGS = "mariadb-planted" in os.environ.get("TERRACE_PLUGIN", "")
 
 FOUND_BY = {
-    "PARENT_NOT_LOCKED": "test_foreign_sessions.py::test_no_interleaving_leaves_a_child_without_its_parent",
+    "LOOKS_BY_VIEW": "test_foreign_sessions.py::test_no_interleaving_leaves_a_child_without_its_parent",
     "CASCADE_KEPT": "test_random_cascades.py",
     "CHILD_PASSED": "test_cascade_crashes.py",
 }

@@ -648,6 +648,7 @@ def play(server, database, engine, steps, patience=0.5):
         else:
             seen.append((step, sessions[step[0]].run(step[1].replace("@E", engine), patience)))
     for session in sessions.values():
+        session.settle(lambda: control.execute(f"KILL {session.id}"))
         try:
             session.connection.close()
         except pymysql.err.Error:
