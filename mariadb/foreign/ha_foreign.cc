@@ -114,6 +114,30 @@ int ha_terrace::finish_loads_of(const std::string &name)
   return 0;
 }
 
+/** The row at hand is the chain's last. */
+class StepGuard
+{
+public:
+  explicit StepGuard(Cascades &all) : all(all) {}
+  ~StepGuard() { end(); }
+  void begin(const std::string &table, const Bytes &row, bool updates)
+  {
+    all.chain.push_back({&table, std::string(reinterpret_cast<const char *>(row.data()), row.size()), updates, 0});
+    begun= true;
+  }
+  void at(uint index) { all.chain.back().index= index; }
+  void end()
+  {
+    if (begun)
+      all.chain.pop_back();
+    begun= false;
+  }
+
+private:
+  Cascades &all;
+  bool begun= false;
+};
+
 /**
   Looks for the parents of a row that comes, or that gets other values (`old`).
   @param primary  the constraint's index is the primary key: an insert reports this before a duplicate
@@ -157,6 +181,14 @@ int ha_terrace::check_parents(const uchar *record, const uchar *old, bool *prima
       if (!m_session->loads.empty())
         if (int error= finish_loads_of(link->name))
           return error;
+      StepGuard step(m_session->cascades);
+      if (old && link->name == m_name && link->may_find() && leaves_own_key(*link, record, old))
+      {
+        Bytes row;
+        encode_primary(old, &row);
+        step.begin(m_name, row, false);
+        step.at(MAX_KEY);
+      }
       if (int error= look_up(link, foreign->bytes, copies, &found))
         return error;
     }
@@ -233,29 +265,26 @@ bool ha_terrace::is_own_parent(const Link &link, const uchar *record)
   return own.equals(m_foreign->bytes.data(), m_foreign->bytes.size());
 }
 
-/** The row at hand is the chain's last. */
-class StepGuard
+/**
+  Whether the row that comes refers to a key which it has had itself and doesn't have any more. Its entry is still there, and is no parent. The key is in
+  m_foreign->bytes.
+*/
+bool ha_terrace::leaves_own_key(const Link &link, const uchar *record, const uchar *old)
 {
-public:
-  explicit StepGuard(Cascades &all) : all(all) {}
-  ~StepGuard() { end(); }
-  void begin(const std::string &table, const Bytes &row, bool updates)
-  {
-    all.chain.push_back({&table, std::string(reinterpret_cast<const char *>(row.data()), row.size()), updates, 0});
-    begun= true;
-  }
-  void at(uint index) { all.chain.back().index= index; }
-  void end()
-  {
-    if (begun)
-      all.chain.pop_back();
-    begun= false;
-  }
-
-private:
-  Cascades &all;
-  bool begun= false;
-};
+  const uint index= index_over(table->key_info, table->s->keys, link.other);
+  if (index == MAX_KEY)
+    return false;
+  Bytes &own= m_foreign->own;
+  const auto has_key= [&](const uchar *row) {
+    own.clear();
+    m_indexes[index].each_part((uint) link.other.size(), [&](const KeyPart &part, uint) {
+      bool is_null;
+      part.encode_record(row, &own, &is_null);
+    });
+    return own.equals(m_foreign->bytes.data(), m_foreign->bytes.size());
+  };
+  return has_key(old) && !has_key(record);
+}
 
 /** Looks for children of a row that goes, or whose key changes (`record` is the new row), and changes them if their foreign key says so. */
 int ha_terrace::check_children(const uchar *old, const uchar *record)

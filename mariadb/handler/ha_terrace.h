@@ -500,6 +500,7 @@ private:
   int change_columns(const Cause &cause, uint index);
   int end_row();
   int change_to(uchar *old_data, uchar *new_data);
+  bool leaves_own_key(const terrace::Link &link, const uchar *record, const uchar *old);
   bool is_current(const uchar *record) const;
   int look_up(terrace::Link *link, const terrace::Bytes &key, bool releases, bool *found);
   int has_current(const terrace::Link &link, const terrace::Bytes &key, bool *found);

@@ -13,7 +13,7 @@ BY_COPY_OR_IN_PLACE = (1062, 1265)
 # If a row violates several constraints, which one is reported first is each engine's own: they change its entries in another order.
 VIOLATED = (1062, 1451, 1452, 1761)
 # How an ALTER is refused that a foreign key doesn't allow: InnoDB finds it as it renames a copy.
-REFUSED = (1005, 1025, 1217, 1451, 1553, 1822, 1828, 1829, 1830, 1832, 1833, 1845, 1846)
+REFUSED = (1005, 1025, 1217, 1451, 1553, 1822, 1828, 1829, 1830, 1832, 1833, 1834, 1845, 1846)
 # In an UPDATE the server numbers the rows that it read: another plan, another number. InnoDB's own is off after refused inserts, which it
 # takes from its count of rows, and so may be its plan.
 NUMBERED = re.compile(r" at row \d+$")

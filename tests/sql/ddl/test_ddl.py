@@ -36,7 +36,6 @@ def test_unsupported_definitions_are_refused_with_the_reason(db, engine, run):
     if engine == "InnoDB":
         pytest.skip("InnoDB has them")
     for sql in (
-        f"CREATE TABLE c (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES p (id)) ENGINE={engine} WITH SYSTEM VERSIONING",
         f"CREATE TABLE c (id INT PRIMARY KEY, t TEXT, FULLTEXT (t)) ENGINE={engine}",
     ):
         with pytest.raises(pymysql.err.MySQLError):

@@ -109,6 +109,21 @@ SCRIPTS = {
         DELETE FROM p WHERE id = 1;
         SELECT * FROM d
     """,
+    "a row that refers to the key that it leaves": """
+        CREATE TABLE t (id INT PRIMARY KEY, k INT, p INT, UNIQUE KEY (k), FOREIGN KEY (p) REFERENCES t (k)) ENGINE=@E;
+        INSERT INTO t VALUES (1, 10, NULL), (2, 20, NULL);
+        UPDATE t SET k = 11, p = 10 WHERE id = 1;
+        UPDATE IGNORE t SET k = k + 1, p = k WHERE id = 2;
+        UPDATE t SET k = 11, p = 20 WHERE id = 1;
+        UPDATE t SET k = 12, p = 12 WHERE id = 1;
+        UPDATE t SET k = 13, p = 12 WHERE id = 1;
+        SELECT * FROM t ORDER BY id;
+        CREATE TABLE n (id INT PRIMARY KEY, k INT, p INT, KEY (k), FOREIGN KEY (p) REFERENCES n (k) ON UPDATE CASCADE) ENGINE=@E;
+        INSERT INTO n VALUES (1, 10, NULL), (2, 10, NULL);
+        UPDATE n SET k = 11, p = 10 WHERE id = 1;
+        UPDATE n SET k = 12, p = 10 WHERE id = 2;
+        SELECT * FROM n ORDER BY id
+    """,
     "foreign_key_checks=0 lets any types be there": """
         SET foreign_key_checks = 0;
         CREATE TABLE c (a VARCHAR(8), FOREIGN KEY (a) REFERENCES p (a)) ENGINE=@E DEFAULT CHARACTER SET utf8mb3;
