@@ -25,7 +25,7 @@ class State(enum.Enum):
     open, paid, sent = "open", "paid", "sent"
 
 
-# Relations without FOREIGN KEY constraints, which Terrace does not have yet.
+# Relations without FOREIGN KEY constraints: what the program orders by itself. Django's tests and the schemas of packages have constraints.
 order_tags = sa.Table("order_tags", Base.metadata, sa.Column("order_id", sa.Integer, primary_key=True), sa.Column("tag_id", sa.Integer, primary_key=True), **KIND)
 
 
