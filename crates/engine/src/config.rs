@@ -65,6 +65,8 @@ pub struct Config {
     pub object_buffer: Bytes,
     pub sink_after_ms: u64,
     pub sink_requests_max: usize,
+    pub archive_interval_ms: u64,
+    pub archive_keep_hours: usize,
     pub compression: Codec,
     pub flash: Bytes,
     pub flash_admission: Rule,
@@ -91,6 +93,8 @@ impl Default for Config {
             object_buffer: Bytes(8 << 30),
             sink_after_ms: 300_000,
             sink_requests_max: 0,
+            archive_interval_ms: 0,
+            archive_keep_hours: 0,
             compression: Codec::Zstd,
             flash: Bytes(0),
             flash_admission: Rule::Ghost,
@@ -175,6 +179,17 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "Requests a second to the object store that sinking may make; 0: no limit but what the store takes. Writers are\n\
                   slowed to what this lets through.",
         field: Field::Count(|c| &mut c.sink_requests_max),
+    },
+    Setting {
+        name: "archive_interval_ms",
+        meaning: "How often the log is copied to the object store, so that a backup can be brought to any point since (terrace restore\n\
+                  --at), in milliseconds; 0: never. Nothing bypasses the log then.",
+        field: Field::Millis(|c| &mut c.archive_interval_ms),
+    },
+    Setting {
+        name: "archive_keep_hours",
+        meaning: "How long that copy of the log is kept, in hours; 0: for good.",
+        field: Field::Count(|c| &mut c.archive_keep_hours),
     },
     Setting {
         name: "compression",
@@ -485,6 +500,11 @@ impl Config {
     /// they are written, and as blocks.
     pub fn log_waiting(&self) -> usize {
         (self.memory.0 / 256).clamp(256 << 10, 4 << 20) as usize
+    }
+
+    /// Bytes of the log that are copied to the object store at a time.
+    pub fn archive_stretch(&self) -> usize {
+        (self.memory.0 / 64).clamp(256 << 10, 4 << 20) as usize
     }
 
     /// Blocks of one log partition.

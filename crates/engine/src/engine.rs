@@ -125,8 +125,9 @@ impl Engine {
     }
 
     /// Whether pages of trees that are built in bulk pass by the log and memory (`terrace_tier::volume::bypass`), for builds that begin
-    /// from here on; and whether large values pass by the log (`txn::large`), for rows from here on.
+    /// from here on; and whether large values pass by the log (`txn::large`), for rows from here on. Nothing does while the log is archived.
     pub fn set_bypass(&self, on: bool) {
+        let on = on && self.core.storage.archiver.is_none();
         self.core.bypass.on.store(on, Ordering::Relaxed);
     }
 

@@ -8,6 +8,7 @@ use terrace_log::recovery::ReplayError;
 use terrace_tier::memory::lower_tiers::ReadError;
 use terrace_tier::memory::mtr::MtrError;
 use terrace_tier::memory::pages::NoRoom;
+use terrace_tier::objects::archive::BadStretch;
 use terrace_tier::objects::fence::FenceError;
 use terrace_tier::objects::snapshots::SnapshotError;
 use terrace_tier::volume::flush::FlushError;
@@ -133,6 +134,12 @@ impl From<SnapshotError> for Error {
             SnapshotError::Corrupt { .. } => Error::Corrupt(error.to_string()),
             SnapshotError::Full { .. } => Error::Full(error.to_string()),
         }
+    }
+}
+
+impl From<BadStretch> for Error {
+    fn from(error: BadStretch) -> Error {
+        Error::Corrupt(error.to_string())
     }
 }
 

@@ -20,6 +20,12 @@ pub static ATTACHED_WITHOUT_REFERENCE: Switch = Switch::new();
 pub static CLONED_WITHOUT_SNAPSHOT: Switch = Switch::new();
 /// A restored volume gets its superblock before its files and objects are there.
 pub static RESTORED_TOO_EARLY: Switch = Switch::new();
+/// A restore to a time takes what was committed up to two seconds later.
+pub static TIME_PASSED: Switch = Switch::new();
+/// A replay of the archived log that was cut short begins again.
+pub static PROGRESS_NOT_KEPT: Switch = Switch::new();
+/// A replay counts as done before what it did is durable.
+pub static REPLAYED_TOO_EARLY: Switch = Switch::new();
 /// The checkpoint ignores redo that is not applied yet.
 pub static PENDING_REDO_PASSED: Switch = Switch::new();
 /// Tables that are redefined together are written one after the other.

@@ -18,6 +18,7 @@
 //! * A dropped table's spaces are reclaimed when the drop is durable; the drop does not wait for that (`dropped_spaces.rs`, `txn/purge.rs`,
 //!   `storage.rs`: `DroppedSpaces::take`, `Storage::drop_space`).
 //! * Before a volume's first patch object its format version is raised in both copies of the superblock (`checkpoint.rs`: `Patches::note`).
+//! * With `archive_interval_ms` the log is copied to the store, and nothing bypasses it (`archive.rs`: `Archiver::round`; `txn/shared.rs`).
 //! * The parts of the object store are opened for an instance together (`cold.rs`: `Cold::open`).
 //! * An instance that took a store once (the superblock records it) starts without the store. An instance that never did asks the store first, so
 //!   that a wrong bucket is found early.
@@ -28,6 +29,7 @@
 //!   and the end of the log, with checkpoint and slots held (`tier/src/volume/map/copy.rs`, `checkpoint.rs`). For `mariabackup` a worker follows the
 //!   changes until the stages end (`copy/background.rs`, `mariadb/session/backup.cc`).
 
+pub mod archive;
 pub(crate) mod bulk_throttle;
 pub mod checkpoint;
 pub mod cold;
@@ -42,6 +44,7 @@ pub mod sort_file;
 pub mod trouble;
 use crate::config::Config;
 use crate::error::Error;
+use crate::storage::archive::{ArchiveParts, ArchiveSettings, ArchiveWorker, Archiver};
 use crate::storage::bulk_throttle::BulkThrottle;
 use crate::storage::checkpoint::{CheckpointWorker, Checkpointer};
 use crate::storage::cold::{Cold, ColdParts};
@@ -110,6 +113,8 @@ pub struct Storage {
     pub bpe: Option<Arc<Bpe>>,
     /// The object store's side, if there is a store.
     pub cold: Option<Arc<Cold>>,
+    /// Copies the log to the store, if that is wanted.
+    pub archiver: Option<Arc<Archiver>>,
     pub pending: Arc<Pending>,
     pub(crate) redo_trouble: Arc<worker::Trouble>,
     pub checkpointer: Arc<Checkpointer>,
@@ -138,11 +143,20 @@ pub struct Storage {
 
 impl Storage {
     pub fn open(config: &Config, parts: &Parts) -> Result<Storage, Error> {
+        Storage::open_as(config, parts, false)
+    }
+
+    /// Opens a restored instance on which the archived log is being replayed (`offline::backup::point`).
+    pub(crate) fn open_to_replay(config: &Config, parts: &Parts) -> Result<Storage, Error> {
+        Storage::open_as(config, parts, true)
+    }
+
+    fn open_as(config: &Config, parts: &Parts, replays: bool) -> Result<Storage, Error> {
         config.check()?;
         config.check_machine(config.memory.0, machine::memory_limit())?;
         let volume = &*parts.volume;
         let lock = take_lock(volume)?;
-        let is_new = create::if_absent(config, parts)?;
+        let is_new = create::if_absent(config, parts, replays)?;
         crate::storage::sort_file::remove_left(volume)?;
         temporary::remove_left(parts.flash.as_deref(), volume)?;
         let StartState { superblock: read_by, files, loading, pending, cut: found } =
@@ -150,8 +164,14 @@ impl Storage {
         let was_clean = read_by.clean;
 
         // The new writer's epoch, durable before its first append.
+        let archives = config.archive_interval_ms > 0;
+        if archives && parts.store.is_none() {
+            return Err(archive::refuse_without_store());
+        }
         let mut superblock = read_by;
         superblock.begin_epoch(found.end)?;
+        superblock.archiving = if archives { superblock.archiving.saturating_add(1) } else { 0 };
+        let (began, checkpoint) = (found.end, superblock.checkpoint);
         superblock.slots = superblock.slots.max(config.slots());
         let overruled = config.overruled(&superblock);
         superblock.generation += 1;
@@ -170,6 +190,7 @@ impl Storage {
             next: found.end,
             room_wait_max: config.log_wait_timeout_ms.saturating_mul(1_000_000),
             waiting_max: config.log_waiting(),
+            holds: archives,
         }));
         let redo: Arc<dyn Redo> = log.clone();
         let map = Arc::new(loading.finish(superblock.slots, redo.clone())?);
@@ -245,6 +266,23 @@ impl Storage {
             }
         };
         cold.iter().for_each(|cold| cold.sinker.set_rules(rules.clone()));
+        let archiver = cold.as_ref().filter(|_| archives).map(|cold| {
+            let parts = ArchiveParts {
+                world: parts.world.clone(),
+                log: log.clone(),
+                checkpointer: checkpointer.clone(),
+                fence: cold.fence.clone(),
+                store: cold.store.clone(),
+                began,
+                checkpoint,
+            };
+            let settings = ArchiveSettings {
+                interval: config.archive_interval_ms.saturating_mul(1_000_000),
+                keep_ms: (config.archive_keep_hours as u64).saturating_mul(3_600_000),
+                stretch: config.archive_stretch(),
+            };
+            Arc::new(Archiver::new(parts, settings))
+        });
         let spill = Arc::new(Spill::new(parts.flash.clone(), parts.volume.clone(), config.temporary_pages()));
         path.set_spill(spill.clone());
         flusher.set_spill(spill.clone());
@@ -275,6 +313,7 @@ impl Storage {
             (0..config.buffers(cold.is_some()).prefetchers).map(|_| Prefetcher(pages.pool().clone()));
         workers.extend(prefetchers.map(|one| sched.spawn(Box::new(one))));
         workers.extend(bpe.iter().map(|bpe| sched.spawn(Box::new(BpeWorker(bpe.clone())))));
+        workers.extend(archiver.iter().map(|one| sched.spawn(Box::new(ArchiveWorker::new(one.clone())))));
         workers.extend(path.split_watcher().map(|watcher| sched.spawn(Box::new(watcher))));
         workers.extend(cold.iter().flat_map(|cold| cold.workers()).map(|worker| sched.spawn(worker)));
         Ok(Storage {
@@ -291,6 +330,7 @@ impl Storage {
             flash: parts.flash.clone().filter(|_| config.flash.0 > 0),
             bpe,
             cold,
+            archiver,
             pending,
             redo_trouble: Arc::default(),
             checkpointer,
@@ -457,9 +497,13 @@ impl Storage {
             }
         }
         self.cold.iter().for_each(|cold| cold.collector.finish(DELETE_PATIENCE));
+        // What is not archived stays in the log.
+        self.archiver.iter().for_each(|archiver| _ = archiver.finish(ARCHIVE_PATIENCE));
         let (digest, newest) = (self.map.digest(), self.map.newest_home());
+        let starts = self.log.kept_starts_for(self.checkpointer.position());
         self.checkpointer.write_superblock(|s| {
             s.clean = true;
+            s.starts.clone_from(&starts);
             s.map_digest = digest;
             s.map_newest = s.map_newest.max(newest);
         })
@@ -560,6 +604,9 @@ fn load_map(volume: &dyn Disk) -> Result<home::Loading, Error> {
 const CLOSE_PATIENCE: Nanos = 20_000_000_000;
 /// How long closing goes on deleting objects that are not needed. What is left the next start's scrub finds.
 const DELETE_PATIENCE: Nanos = 2_000_000_000;
+
+/// How long closing goes on archiving the log.
+const ARCHIVE_PATIENCE: Nanos = 5_000_000_000;
 
 /// As long for one who asked for a checkpoint.
 const CHECKPOINT_PATIENCE: Nanos = 60_000_000_000;

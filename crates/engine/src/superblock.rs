@@ -14,7 +14,7 @@
 //! | 40 | 16 | lineage |
 //! | 56 | 8 | generation of this copy |
 //! | 64 | 4 | writer epoch |
-//! | 68 | 4 | flags: bit 0 closed cleanly, bit 1 has taken an object store |
+//! | 68 | 4 | flags: bit 0 closed cleanly, bit 1 has taken an object store; bits 16 to 31: number of writer epochs in a row, this one the last, that archive the log |
 //! | 72 | 8 | checkpoint: redo starts here |
 //! | 80 | 8 | horizon attested when it was written |
 //! | 88 | 8 | upper bound of transaction ids given out |
@@ -70,6 +70,8 @@ pub struct Superblock {
     pub clean: bool,
     /// An object store holds this instance's epoch object: one that doesn't is not its store.
     pub has_store: bool,
+    /// So many writer epochs in a row, this one the last, archive the log (at most so many: the number stops at its maximum): nothing bypassed it in them.
+    pub archiving: u16,
     pub checkpoint: Glsn,
     pub attested: Glsn,
     pub transactions: u64,
@@ -110,14 +112,27 @@ impl Superblock {
         }
     }
 
-    /// Forgets epochs whose log lies wholly below the checkpoint.
-    pub fn prune_history(&mut self) {
-        recovery::prune(&mut self.history, self.checkpoint);
+    /// Forgets epochs whose log lies wholly below `position`, which is not above the checkpoint.
+    pub fn prune_history(&mut self, position: Glsn) {
+        recovery::prune(&mut self.history, position.min(self.checkpoint));
+    }
+
+    /// From here on the log has every change: in all epochs before this position nothing is known of what bypassed it.
+    pub fn archivable_from(&self) -> Glsn {
+        let since = (u64::from(self.epoch) + 1).saturating_sub(u64::from(self.archiving));
+        let before = self.history.iter().rposition(|(epoch, _)| u64::from(*epoch) < since);
+        match before {
+            Some(before) => self.history.get(before + 1).map_or(Glsn::MAX, |(_, first)| *first),
+            None => 0,
+        }
     }
 
     /// The next writer's epoch, which owns the log from `end` on: where the one before was cut.
     pub fn begin_epoch(&mut self, end: Glsn) -> Result<(), Error> {
-        recovery::begin_epoch(&mut self.history, self.checkpoint, end);
+        // An archive may still read what lies before the checkpoint, as long as there is room for knowing whose it is.
+        let long = self.history.len() > HISTORY_MAX / 2;
+        let keep_from = if self.archiving > 0 && !long { 0 } else { self.checkpoint };
+        recovery::begin_epoch(&mut self.history, keep_from, end);
         if self.history.len() == HISTORY_MAX {
             return Err(Error::Full(format!(
                 "the instance was started {HISTORY_MAX} times since its last checkpoint at {}; start it with its \
@@ -162,6 +177,7 @@ impl Superblock {
     pub(crate) fn encode(&self) -> AlignedBuf {
         assert!(self.starts.len() <= PARTITIONS_MAX && self.history.len() <= HISTORY_MAX);
         assert!(self.takers.len() <= TAKERS_MAX);
+        let flags = u32::from(self.clean) | u32::from(self.has_store) << 1 | u32::from(self.archiving) << 16;
         let mut b = AlignedBuf::zeroed(COPY);
         let mut put = |at: usize, bytes: &[u8]| b[at..at + bytes.len()].copy_from_slice(bytes);
         put(4, &self.map_digest.map_or(0, NonZeroU32::get).to_le_bytes());
@@ -172,7 +188,7 @@ impl Superblock {
         put(40, &self.lineage.to_le_bytes());
         put(56, &self.generation.to_le_bytes());
         put(64, &self.epoch.to_le_bytes());
-        put(68, &(u32::from(self.clean) | u32::from(self.has_store) << 1).to_le_bytes());
+        put(68, &flags.to_le_bytes());
         put(72, &self.checkpoint.to_le_bytes());
         put(80, &self.attested.to_le_bytes());
         put(88, &self.transactions.to_le_bytes());
@@ -242,6 +258,7 @@ impl Superblock {
             epoch: u32_at(64),
             clean: u32_at(68) & 1 == 1,
             has_store: u32_at(68) & 2 == 2,
+            archiving: (u32_at(68) >> 16) as u16,
             checkpoint: u64_at(72),
             attested: u64_at(80),
             transactions: u64_at(88),

@@ -2,7 +2,7 @@
 //!
 //! Rooms, as a mini-transaction goes through them: `append` is the log as its users see it; `record` and `block` are its bytes; `order` gives out
 //! ranges and distributes records to the rings (`partition`) within the room reserved in them (`space`); `log` puts them together and writes.
-//! `recovery` reads the rings back: it scans them and finds where the log was cut.
+//! `recovery` reads the rings back: it scans them and finds where the log was cut. `hold` keeps blocks for a reader beside the writer (an archive).
 //!
 //! Not here: what the bytes of a record change (`terrace_tier::redo`), the superblock, which names the checkpoint, and applying redo to pages
 //! (both `terrace_engine`).
@@ -11,6 +11,7 @@
 
 mod append;
 pub mod block;
+mod hold;
 pub mod log;
 mod order;
 mod page_id;
@@ -22,6 +23,7 @@ mod space;
 pub mod varint;
 
 pub use append::{LogError, LogRoom, LsnRange, PageRedo, Redo, Urgency, record_bound};
+pub use hold::{HoldState, MARKS_MAX, Mark};
 pub use log::{Log, LogCounters, LogSetup, Promise};
 pub use order::partition_of;
 pub use page_id::{BLOCK_PAGES, BlockId, Glsn, PageId, SpaceId, TEMPORARY_GLSN};

@@ -24,6 +24,7 @@
 pub mod background;
 mod writer;
 
+use crate::hold::{Hold, HoldState, Mark};
 use crate::order::{Order, partition_of};
 use crate::partition::{PartitionStart, file_name};
 use crate::space::Verdict;
@@ -81,6 +82,8 @@ pub struct LogSetup {
     pub room_wait_max: Nanos,
     /// Bytes of records that may wait to be written before a reservation writes them itself.
     pub waiting_max: usize,
+    /// Blocks stay for a reader that copies the log, from those that recovery found on, and it is kept what was appended when.
+    pub holds: bool,
 }
 
 /// Called once, by a thread that writes the log: it must not wait.
@@ -95,6 +98,7 @@ pub struct Log {
     epoch: u32,
     room_wait_max: Nanos,
     waiting_max: usize,
+    holds: bool,
     order: Mutex<Order, { Mutexes::LogOrder as u8 }>,
     appended: AtomicU64,
     horizon: AtomicU64,
@@ -110,6 +114,8 @@ pub struct Log {
     pub checkpoint_wanted: Arc<Event>,
     /// Enough waits to be written without being asked for: for the background writer.
     pub much_waits: Arc<Event>,
+    /// Much was written that the reader for whom blocks stay has not looked at.
+    pub much_to_read: Arc<Event>,
     checkpoint_asked: AtomicBool,
     /// The checkpoint worker rests until something is appended.
     at_rest: AtomicBool,
@@ -134,8 +140,14 @@ impl Log {
             next,
             room_wait_max,
             waiting_max,
+            holds,
         } = setup;
         assert_eq!(files.len(), starts.len());
+        let mut order = Order::new(next, blocks, &starts);
+        if holds {
+            let first = |start: &PartitionStart| start.batches.first().map_or(start.next, |batch| batch.sequence);
+            order.hold = Some(Hold::new(starts.iter().map(first).collect()));
+        }
         Log {
             world,
             volume,
@@ -145,7 +157,8 @@ impl Log {
             epoch,
             room_wait_max,
             waiting_max,
-            order: Mutex::new(Order::new(next, blocks, &starts)),
+            order: Mutex::new(order),
+            holds,
             appended: AtomicU64::new(next),
             horizon: AtomicU64::new(next),
             written_to: AtomicU64::new(next),
@@ -155,6 +168,7 @@ impl Log {
             room_waiters: AtomicU64::new(0),
             checkpoint_wanted: Arc::new(Event::new()),
             much_waits: Arc::new(Event::new()),
+            much_to_read: Arc::new(Event::new()),
             checkpoint_asked: AtomicBool::new(false),
             at_rest: AtomicBool::new(false),
             promises: Mutex::default(),
@@ -256,6 +270,36 @@ impl Log {
     pub fn checkpoint_rests(&self, seen: Glsn) -> bool {
         self.at_rest.store(true, Ordering::SeqCst);
         self.appended.load(Ordering::SeqCst) <= seen
+    }
+
+    /// As [`Log::starts_for`], and not behind what stays for a reader.
+    pub fn kept_starts_for(&self, checkpoint: Glsn) -> Vec<u64> {
+        let order = self.order.lock();
+        order.kept(order.rings.iter().map(|ring| ring.start_for(checkpoint)).collect())
+    }
+
+    pub fn hold_state(&self) -> HoldState {
+        self.order.lock().hold_state()
+    }
+
+    /// From `at`, the beginning of a range, on the log stays readable; what lies before may go.
+    pub fn hold_from(&self, at: Glsn) {
+        self.order.lock().hold_from(at);
+    }
+
+    /// What lies below is needed by no reader for whom blocks stay.
+    pub fn held_from(&self) -> Glsn {
+        self.order.lock().held_from()
+    }
+
+    /// When what was appended up to `upto`; each mark is given out once.
+    pub fn take_marks(&self, upto: Glsn) -> Vec<Mark> {
+        self.order.lock().take_marks(upto)
+    }
+
+    /// The files of the partitions.
+    pub fn files(&self) -> &[Arc<dyn File>] {
+        &self.files
     }
 
     /// Where scans start for a checkpoint at `checkpoint`, a block sequence for each partition.
@@ -395,6 +439,10 @@ impl Redo for Log {
         // Before `appended` says so: a checkpoint that reads it must find the pages dirty.
         stamp(range);
         let bytes = order.push(range, pages);
+        if self.holds {
+            let now = self.world.clock.unix_ms();
+            order.hold.iter_mut().for_each(|hold| hold.note(now, range.end));
+        }
         order.room.give_back(std::mem::take(&mut room.bytes));
         self.appended.store(range.end, Ordering::SeqCst);
         // No other thread adds to them: they are added to here, under the lock.

@@ -7,6 +7,7 @@
 //! between two ranges, as a checkpoint must. A partition with nothing to write
 //! holds nothing back; a hole in one holds everything behind it.
 
+use crate::hold::Hold;
 use crate::partition::{PartitionStart, Ring, Taken};
 use crate::record::{self, RecordHeader};
 use crate::space::LogSpace;
@@ -19,6 +20,8 @@ pub(crate) struct Order {
     pub room: LogSpace,
     /// Bytes of records that no writer has taken yet.
     pub waiting: usize,
+    /// What stays for a reader that copies the log.
+    pub hold: Option<Hold>,
     /// Writes that were begun, and where the log ended at the last beginning.
     begun: u64,
     begun_at: Glsn,
@@ -41,6 +44,7 @@ impl Order {
             rings: starts.iter().map(|start| Ring::new(blocks, start, next)).collect(),
             room: LogSpace::new(blocks),
             waiting: 0,
+            hold: None,
             begun: 0,
             begun_at: 0,
         }

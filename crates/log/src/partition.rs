@@ -158,6 +158,15 @@ impl Ring {
         written + blocks_for(self.waiting.len() as u64)
     }
 
+    pub fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// The block that the next write begins with.
+    pub fn next_block(&self) -> u64 {
+        self.next_sequence
+    }
+
     /// The first block that is not on the device.
     pub fn synced_to(&self) -> u64 {
         self.oldest_undurable().map_or(self.next_sequence, |mark| mark.sequence)

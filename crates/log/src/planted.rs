@@ -14,3 +14,5 @@ pub static BLOCK_REWRITTEN: Switch = Switch::new();
 pub static ATTESTED_IGNORED: Switch = Switch::new();
 /// A record of an epoch that did not own its place counts.
 pub static EPOCH_IGNORED: Switch = Switch::new();
+/// Blocks that stay for a reader of the log are freed with the checkpoint.
+pub static HOLD_IGNORED: Switch = Switch::new();

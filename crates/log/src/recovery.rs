@@ -6,6 +6,8 @@
 //!    lies below a horizon that some intact block or the superblock attests, acknowledged records are
 //!    missing: `Corrupt`. (CloudJump §4.2: the maximum recoverable GLSN.)
 //!
+//! `part` reads a part of the log while it is written, for an archive.
+//!
 //! The reader does not know the superblock: it gets what the superblock says of the log ([`LogBounds`]). What records mean is
 //! the caller's.
 //!
@@ -15,11 +17,13 @@
 mod bounds;
 mod cut;
 mod legacy_format;
+mod part;
 mod scan;
 
 pub use bounds::{LogBounds, begin_epoch, cut_of, prune};
 pub use cut::{LogCut, replay};
 pub use legacy_format::VERSION_OF_LOG;
+pub use part::{EachRange, read_part};
 pub use scan::{LogPosition, Reader};
 
 use terrace_io::disk::DiskError;

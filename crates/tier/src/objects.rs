@@ -20,8 +20,10 @@
 //!   `Fence::keep_up`, `check`, `adopt`).
 //! * Attached sources: an instance that was restored or cloned by its metadata alone reads its old objects elsewhere, and copies them in the background
 //!   (`attached.rs`, `attached/fill.rs`: `Attached::place`, `Filler::step`).
+//! * The archive of the log: the format of its stretches and which of them follow each other (`archive.rs`, `archive/chain.rs`).
 //! * Snapshots: the boundary up to which superseded objects stay, recorded in the store (`snapshots.rs`: `Snapshots::hold`, `add`, `name`).
 
+pub mod archive;
 pub mod attached;
 pub mod collect;
 pub mod fence;

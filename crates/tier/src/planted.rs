@@ -116,3 +116,5 @@ pub static USED_PAGE_FORGOTTEN: Switch = Switch::new();
 pub static CLAIMED_ENTRY_DROPPED: Switch = Switch::new();
 /// A split read of a slot takes whatever intact image of the page is there.
 pub static SPLIT_TAG_NOT_CHECKED: Switch = Switch::new();
+/// Stretches of the archived log count although a later writer had begun before their end.
+pub static FENCED_STRETCH_TAKEN: Switch = Switch::new();

@@ -182,6 +182,17 @@ pub fn apply(bytes: &mut [u8], id: PageId, ops: &[u8], end: Glsn) -> Result<(), 
     Ok(())
 }
 
+/// Applies ops to an image, whatever its LSN, which stays.
+pub fn apply_all(bytes: &mut [u8], id: PageId, ops: &[u8]) -> Result<(), BadRedo> {
+    let lsn = PageRef::new(bytes).lsn();
+    let mut at = 0;
+    while at < ops.len() {
+        at += apply_one(bytes, id, &ops[at..]).ok_or(BadRedo { id, at })?;
+    }
+    page::set_lsn(bytes, lsn);
+    Ok(())
+}
+
 /// Applies the first of `ops`. Returns its encoded length, or None if it is not valid.
 fn apply_one(bytes: &mut [u8], id: PageId, ops: &[u8]) -> Option<usize> {
     let first = *ops.first()?;

@@ -16,6 +16,7 @@
 //! | sinking | blocks on their way to the object store |
 //! | packing | with an object store: states of codecs that compress |
 //! | prefetchers | with an object store, for each the bodies of the pages of one request and the state of a codec. Bodies count as half a page, for they are compressed, and twice: as a remote store answers, and as they are taken apart |
+//! | archive | if the log is archived: a stretch of it, the same compressed, and for each partition what is read of it |
 
 use super::{Bytes, Config, MIB};
 use crate::error::Error;
@@ -73,11 +74,12 @@ pub struct Budget {
     pub sinking: u64,
     pub packing: u64,
     pub prefetchers: u64,
+    pub archive: u64,
     pub frames: u64,
 }
 
 impl Budget {
-    pub fn parts(&self) -> [(&'static str, u64); 9] {
+    pub fn parts(&self) -> [(&'static str, u64); 10] {
         [
             ("common", self.common),
             ("map", self.map),
@@ -87,6 +89,7 @@ impl Budget {
             ("sinking", self.sinking),
             ("packing", self.packing),
             ("prefetchers", self.prefetchers),
+            ("archive", self.archive),
             ("frames", self.frames),
         ]
     }
@@ -146,6 +149,7 @@ impl Config {
             } else {
                 0
             },
+            archive: if buffers.sinking > 0 { self.archive_memory() } else { 0 },
             frames: 0,
         };
         let work = budget.flash_queue + budget.packing + budget.prefetchers;
@@ -154,6 +158,14 @@ impl Config {
         budget.map = map.saturating_sub(eighth / 4).min(left / 2);
         budget.frames = (left - budget.map).max(FRAMES_MIN * FRAME);
         budget
+    }
+
+    /// Bytes that archiving the log takes: a stretch of it, the same compressed, and for each partition what is read of it.
+    fn archive_memory(&self) -> u64 {
+        match self.archive_interval_ms {
+            0 => 0,
+            _ => 2 * self.archive_stretch() as u64 + 2 * MIB * self.log_partitions as u64,
+        }
     }
 
     /// Refuses a memory that is not to be had. `more`: bytes of it that are still to be taken; `limit`: bytes that control

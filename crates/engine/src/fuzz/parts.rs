@@ -173,6 +173,7 @@ pub(super) fn a_superblock() -> Superblock {
         epoch: 3,
         clean: true,
         has_store: true,
+        archiving: 1,
         checkpoint: 100,
         attested: 100,
         transactions: 6,
@@ -200,7 +201,7 @@ pub fn superblock(bytes: &[u8]) {
     // A start's arithmetic.
     let _ = (0..4).map(|epoch| terrace_log::recovery::cut_of(&found.history, epoch)).max();
     let _ = found.begin_epoch(found.checkpoint);
-    found.prune_history();
+    found.prune_history(u64::MAX);
 }
 
 pub fn catalog_samples() -> Vec<Sample> {

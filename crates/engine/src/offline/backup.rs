@@ -27,6 +27,7 @@
 pub mod attach;
 pub mod create;
 pub mod manifest;
+pub mod point;
 pub mod prune;
 pub mod restore;
 pub mod verify;

@@ -8,6 +8,9 @@
 //! A checkpoint is one superblock write; it counts, and the ring's blocks before it are released, only
 //! after that.
 //!
+//! Blocks that a reader of the log holds (`archive`) stay although the checkpoint has passed them: the superblock names the first of them as the rings' starts, and
+//! recovery passes over what lies below the checkpoint. When the hold moves on, or breaks, another superblock write frees them.
+//!
 //! Write limits of tables (`terrace_tier::volume::flush::limit`) hold it back only until three quarters of the ring are full, and not where a thread asks.
 //!
 //! The worker makes one when the ring is half full, when a thread asks, and, while there is something to
@@ -27,6 +30,7 @@ use terrace_io::clock::Nanos;
 use terrace_io::disk::File;
 use terrace_io::lock::{Mutex, Mutexes};
 use terrace_io::sched::{Event, Step, Worker};
+use terrace_log::HoldState;
 use terrace_log::Log;
 use terrace_log::Redo;
 use terrace_log::block::BLOCK;
@@ -42,6 +46,9 @@ const REST_MIN: Nanos = 2_000_000;
 const REST_MAX: Nanos = 100_000_000;
 /// Time between the rounds of an instance that has something to do but no need.
 const ROUND: Nanos = 10_000_000_000;
+
+/// One block of a ring in this many is worth a write of the superblock.
+const FREED_AT: u64 = 16;
 
 /// The superblock as it is on the volume, and whether a write of it is under way.
 struct CheckpointState {
@@ -217,24 +224,31 @@ impl Checkpointer {
     }
 
     fn make_now(&self) -> Result<(), Error> {
-        let bound = self.bound();
-        if bound <= self.position() {
+        let bound = self.bound().max(self.position());
+        let starts = self.log.kept_starts_for(bound);
+        if bound == self.position() && !self.frees(&starts) {
             return Ok(());
         }
-        let starts = self.log.starts_for(bound);
         let attested = self.log.durable();
-        let map_newest = self.map.newest_home();
+        let (map_newest, held_from) = (self.map.newest_home(), self.log.held_from());
         self.write_superblock(|s| {
             s.checkpoint = bound;
             s.attested = attested;
             s.starts.clone_from(&starts);
             s.map_newest = s.map_newest.max(map_newest);
-            s.prune_history();
+            s.prune_history(held_from);
         })?;
         self.log.release(bound, &starts);
         self.made.fetch_add(1, Ordering::Relaxed);
         self.progress.notify();
         Ok(())
+    }
+
+    /// Whether these starts free enough for a write of the superblock, of what a reader held (`terrace_log::HoldState`).
+    fn frees(&self, starts: &[u64]) -> bool {
+        let state = self.state.lock();
+        let least = state.superblock.log_blocks / FREED_AT;
+        starts.iter().zip(&state.superblock.starts).any(|(start, before)| *start >= before + least)
     }
 
     /// How far the checkpoint is to come.
@@ -264,6 +278,12 @@ impl Checkpointer {
         let goal = self.goal();
         let before = self.position();
         if before >= goal {
+            let held = self.log.hold_state() != HoldState::None;
+            if held && self.frees(&self.log.kept_starts_for(before)) {
+                self.make()?;
+                let left = self.frees(&self.log.kept_starts_for(self.position()));
+                return Ok(if left { Outcome::Stuck } else { Outcome::Moved });
+            }
             return Ok(Outcome::Nothing);
         }
         self.flusher.request(goal.min(self.urgent.load(Ordering::Acquire)));

@@ -314,6 +314,7 @@ impl Copier {
         let held = storage.world.clock.now() - since;
         superblock.attested = end;
         let snapshot = cold.as_ref().map(|cold| cold.record_snapshot(self.target.id())).transpose()?;
+        self.storage.archiver.iter().for_each(|archiver| archiver.note_copy());
         if let Err(error) = self.target.finish(superblock, storage.world.random.as_ref()) {
             if let (Some(cold), Some(snapshot)) = (&cold, snapshot) {
                 _ = cold.snapshots.remove(snapshot.id);

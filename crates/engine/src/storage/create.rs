@@ -24,14 +24,26 @@ const CREATING: &str = "creating";
 /// Beside a copy that is not whole.
 pub(crate) const COPYING: &str = "copying";
 pub(crate) const FRESH: &str = "superblock.new";
+/// Beside an instance that is being brought to a point (`offline::backup::point`): no server may change it. What it says is for the command.
+pub(crate) const REPLAYING: &str = "replaying";
+/// It was brought there.
+pub(crate) const REPLAYED: &str = "replayed";
 
-/// Makes an instance if there is none. True if it made one.
-pub fn if_absent(config: &Config, parts: &Parts) -> Result<bool, Error> {
+/// Makes an instance if there is none. True if it made one. `replays`: for the command that brings it to a point.
+pub fn if_absent(config: &Config, parts: &Parts, replays: bool) -> Result<bool, Error> {
     let volume = &*parts.volume;
     let found = volume.list()?;
     let has = |name: &str| found.iter().any(|n| n == name);
     if has(superblock::FILE) {
-        for name in [CREATING, COPYING].into_iter().filter(|name| has(name)) {
+        if has(REPLAYING) != replays {
+            let volume = volume.describe();
+            return Err(Error::Invalid(match replays {
+                true => format!("{volume} has an instance that is not being brought to a point"),
+                false => format!("{volume} is being brought to a point (terrace restore --at), and was cut short: repeat that command"),
+            }));
+        }
+        let rest = if replays { None } else { Some(REPLAYED) };
+        for name in [CREATING, COPYING].into_iter().chain(rest).filter(|name| has(name)) {
             volume.remove(name)?;
         }
         return Ok(false);
@@ -83,6 +95,7 @@ fn make(config: &Config, parts: &Parts) -> Result<(), DiskError> {
         epoch: 0,
         clean: true,
         has_store: false,
+        archiving: 0,
         checkpoint: FIRST_GLSN,
         attested: FIRST_GLSN,
         transactions: 1,

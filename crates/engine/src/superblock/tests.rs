@@ -14,6 +14,7 @@ fn one() -> Superblock {
         epoch: 3,
         clean: true,
         has_store: false,
+        archiving: 2,
         checkpoint: 4,
         attested: 5,
         transactions: 6,
@@ -110,7 +111,7 @@ fn each_epoch_owns_the_log_up_to_the_next_ones_start() {
     assert_eq!((s.epoch, &s.history[..]), (4, &[(1, 100), (3, 150), (4, 170)][..]));
     assert_eq!([1, 2, 3, 4].map(|e| recovery::cut_of(&s.history, e)), [150, 150, 170, Glsn::MAX]);
     s.checkpoint = 160;
-    s.prune_history();
+    s.prune_history(Glsn::MAX);
     assert_eq!(s.history, [(3, 150), (4, 170)]);
     assert_eq!(s.attested, 170);
 }

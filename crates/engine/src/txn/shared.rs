@@ -71,6 +71,9 @@ impl Core {
         catalog: Catalog,
     ) -> Core {
         let reserved = storage.checkpointer.superblock().transactions;
+        let bypass = LogBypass::default();
+        // What is archived is all that there is.
+        bypass.on.store(storage.archiver.is_none(), Ordering::Relaxed);
         let cursors = Arc::new(CursorMemory::new(storage.pages.pool(), config.cursors_own()));
         Core {
             cursors,
@@ -85,7 +88,7 @@ impl Core {
             rollbacks: Rollbacks::default(),
             write_throttle: WriteThrottle::default(),
             sessions: AtomicU64::new(0),
-            bypass: LogBypass::default(),
+            bypass,
             numbers: NumberReservation::new(reserved),
             counters: TxnCounters::default(),
             rows: RowCounters::default(),

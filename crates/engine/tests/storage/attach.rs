@@ -76,7 +76,9 @@ impl Served {
         let at = original.least_after(&disk, &other, least);
         assert!(was_read(&repository) > 0, "seed {seed}: nothing was read in the repository");
         let (changes, durable) = (original.changes[..at].to_vec(), at);
-        let mut restored = Instance { sim, disk, store: other, running: None, keys: KEYS, changes, durable };
+        let (stamps, archive) = (Vec::new(), 0);
+        let (keys, store, running) = (KEYS, other, None);
+        let mut restored = Instance { sim, disk, store, running, keys, changes, stamps, durable, archive };
         restored.start();
         Served { original, repository, before, restored }
     }

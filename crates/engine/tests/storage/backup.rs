@@ -54,8 +54,10 @@ fn back_up_and_restore(seed: u64) -> (usize, usize) {
     let inherited = objects(&other).len();
     let (volume, durable) = (disk.clone(), all.len());
     let running = Some((storage, tree));
+    let (stamps, archive) = (original.stamps[..at].to_vec(), 0);
+    let (keys, store) = (KEYS, other.clone());
     let mut restored =
-        Instance { sim, disk: volume, store: other.clone(), running, keys: KEYS, changes: all, durable };
+        Instance { sim, disk: volume, store, running, keys, changes: all, stamps, durable, archive };
     for _ in 0..10 {
         for _ in 0..20 {
             restored.change(100).unwrap();

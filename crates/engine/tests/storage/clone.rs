@@ -30,7 +30,9 @@ fn instance(
     changes: Vec<Change>,
 ) -> Instance {
     let (disk, store, durable) = (disk.clone(), store.clone(), changes.len());
-    let mut one = Instance { sim: sim.clone(), disk, store, running: None, keys: KEYS, changes, durable };
+    let (stamps, archive, sim) = (Vec::new(), 0, sim.clone());
+    let mut one =
+        Instance { sim, disk, store, running: None, keys: KEYS, changes, stamps, durable, archive };
     one.start();
     one
 }

@@ -41,7 +41,9 @@ fn take_over(
         running: None,
         keys: 1500,
         changes: changes.to_vec(),
+        stamps: Vec::new(),
         durable,
+        archive: 0,
     };
     let storage = open(sim, &second.disk, store).unwrap_or_else(|e| panic!("seed {}: {e}", sim.seed));
     let tree = Tree::open(&storage.pages, SPACE).unwrap();

@@ -196,16 +196,22 @@ impl Log {
 
     /// A write or a sync has ended: moves the marks and wakes the waiting threads.
     fn advance(&self, ended: impl FnOnce(&mut Order)) {
-        let later = {
+        let (later, (read, broke)) = {
             let mut order = self.order.lock();
             ended(&mut order);
             // Under the lock: they must not overtake each other.
             self.written_to.store(order.written(), Ordering::Release);
             self.horizon.store(order.horizon(), Ordering::Release);
-            order.next_turn()
+            (order.next_turn(), order.look_at_hold())
         };
         // Threads that need a write that has not begun sleep on, except for one, which may have to make it.
         self.written.notify_all_but(later);
+        if read {
+            self.much_to_read.notify();
+        }
+        if broke {
+            self.checkpoint_wanted.notify();
+        }
     }
 }
 

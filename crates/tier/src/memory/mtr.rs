@@ -179,6 +179,17 @@ impl<'p> Mtr<'p> {
         PageMut::new(unsafe { self.pool.bytes_mut(latched.no) }, &mut latched.ops)
     }
 
+    /// Repeats logged changes, as `ops`, whose result is `image`; they are logged as they stand. The page had no other change in this
+    /// mini-transaction. Panics if `image` is no page's bytes.
+    pub fn replay(&mut self, page: PageNo, image: &[u8], ops: &[u8]) {
+        let latched = &mut self.pages[page.0];
+        assert!(!latched.released && image.len() == page::PAGE_SIZE);
+        latched.ops.clear();
+        latched.ops.extend_from_slice(ops);
+        // SAFETY: latched exclusively by this mini-transaction; `&mut self` makes the slice unique.
+        unsafe { self.pool.bytes_mut(latched.no) }.copy_from_slice(image);
+    }
+
     /// Unlatches early a page that was latched but not changed.
     pub fn unlatch_unchanged(&mut self, page: PageNo) {
         let latched = &mut self.pages[page.0];

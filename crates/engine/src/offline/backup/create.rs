@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::offline::check::Progress;
 use crate::offline::instance::OfflineInstance;
 use crate::planted;
-use crate::superblock;
+use crate::superblock::{self, Superblock};
 use std::collections::HashMap;
 use std::sync::Arc;
 use terrace_io::AlignedBuf;
@@ -61,6 +61,7 @@ pub fn create(
     let mut named = look.map.objects();
     named.sort_unstable();
     named.dedup();
+    let given = source;
     let source = match (source, named.is_empty()) {
         (_, true) => None,
         (Some(source), false) => Some(source),
@@ -73,6 +74,7 @@ pub fn create(
             return Err(Error::Invalid(what));
         }
     };
+    let log = Some((lineage_of(look, given)?, look.end));
     let snapshot = source.map(|source| protection(look, source)).transpose()?.flatten();
     let _lock = repository.lock(&format!("backup {name} of {:032x} is being made", superblock.instance))?;
     if repository.manifest(name)?.is_some() {
@@ -83,6 +85,7 @@ pub fn create(
         made_ms,
         instance: superblock.instance,
         lineage: superblock.lineage,
+        log,
         files: Vec::new(),
         objects: Vec::new(),
     };
@@ -116,6 +119,15 @@ pub fn create(
         put_manifest(repository, &manifest)?;
     }
     Ok(Created { manifest, copied, copied_bytes, snapshot })
+}
+
+/// The lineage whose log the volume's is: of the instance that it is a copy of, or its own. The snapshot that protects a copy's objects tells.
+fn lineage_of(look: &OfflineInstance, store: Option<&Arc<dyn ObjectStore>>) -> Result<u128> {
+    let Superblock { instance, lineage, .. } = look.superblock;
+    let Some(store) = store else { return Ok(lineage) };
+    let (registry, _) = snapshots::read(&**store)?;
+    let of_copy = registry.snapshots.iter().find(|one| one.id == instance);
+    Ok(of_copy.map_or(lineage, |one| one.lineage))
 }
 
 fn put_manifest(repository: &Repository, manifest: &Manifest) -> Result<()> {

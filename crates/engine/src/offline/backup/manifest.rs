@@ -2,11 +2,12 @@
 //! manifest that is cut off or changed is not taken for one.
 //!
 //! ```text
-//! terrace backup 1
+//! terrace backup 2
 //! name monday
 //! made 1795885200000             Unix time in milliseconds
 //! instance 00…                   of the volume's copy, 32 hexadecimal digits
 //! lineage 00…
+//! log 00… 123456                 the lineage of which the volume is a copy, and where its log ends
 //! file log.0 8388608             name and length in bytes; its chunks follow
 //! chunk 0 4194304 1a2b3c4d       number, length, CRC-32C
 //! object 00…/…/…-… 2098176 1a2b3c4d   key, length, CRC-32C
@@ -15,10 +16,13 @@
 
 use super::CHUNK;
 use std::str::FromStr;
+use terrace_log::Glsn;
 use terrace_tier::address::ObjectKey;
 use terrace_tier::objects::lines::{open, seal};
 
-const FIRST: &str = "terrace backup 1";
+const FIRST: &str = "terrace backup 2";
+/// Of builds before the log was archived: without the line `log`.
+const FORMER: &str = "terrace backup 1";
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ChunkEntry {
@@ -51,6 +55,8 @@ pub struct Manifest {
     /// The volume's copy.
     pub instance: u128,
     pub lineage: u128,
+    /// The lineage of which the volume is a copy, or its own, and where its log ends; None in backups of builds before the log was archived.
+    pub log: Option<(u128, Glsn)>,
     pub files: Vec<FileEntry>,
     /// In the order of keys.
     pub objects: Vec<ObjectEntry>,
@@ -68,12 +74,13 @@ impl Manifest {
 
     pub fn encode(&self) -> Vec<u8> {
         let mut lines = vec![
-            FIRST.to_string(),
+            if self.log.is_some() { FIRST } else { FORMER }.to_string(),
             format!("name {}", self.name),
             format!("made {}", self.made_ms),
             format!("instance {:032x}", self.instance),
             format!("lineage {:032x}", self.lineage),
         ];
+        lines.extend(self.log.map(|(lineage, end)| format!("log {lineage:032x} {end}")));
         for file in &self.files {
             lines.push(format!("file {} {}", file.name, file.length));
             let chunk = |one: &ChunkEntry| format!("chunk {} {} {:08x}", one.number, one.length, one.crc);
@@ -88,9 +95,11 @@ impl Manifest {
     pub fn decode(bytes: &[u8]) -> Result<Manifest, &'static str> {
         let lines = open(bytes)?;
         let mut lines = lines.into_iter();
-        if lines.next() != Some(FIRST) {
-            return Err("its format is not known");
-        }
+        let has_log = match lines.next() {
+            Some(FIRST) => true,
+            Some(FORMER) => false,
+            _ => return Err("its format is not known"),
+        };
         let mut head = |name: &str| {
             let line = lines.next().and_then(|line| line.strip_prefix(name));
             line.and_then(|line| line.strip_prefix(' ')).ok_or("a line is missing")
@@ -99,7 +108,14 @@ impl Manifest {
         let made_ms = number(Some(head("made")?))?;
         let id = |text: &str| u128::from_str_radix(text, 16).map_err(|_| "an id is wrong");
         let (instance, lineage) = (id(head("instance")?)?, id(head("lineage")?)?);
-        let mut found = Manifest { name, made_ms, instance, lineage, files: Vec::new(), objects: Vec::new() };
+        let log = match has_log {
+            true => {
+                let (lineage, end) = head("log")?.split_once(' ').ok_or("a line is wrong")?;
+                Some((id(lineage)?, number(Some(end))?))
+            }
+            false => None,
+        };
+        let mut found = Manifest { log, name, made_ms, instance, lineage, files: Vec::new(), objects: Vec::new() };
         for line in lines {
             let mut words = line.split(' ');
             match words.next() {

@@ -14,12 +14,13 @@
 
 use super::attach::Attach;
 use super::manifest::{FileEntry, Manifest, ObjectEntry};
+use super::point::{Goal, replay};
 use super::verify::{read_chunk, read_object};
 use super::{CHUNK, FOLDER, Repository, in_parts, purpose, put_exactly};
 use crate::error::{Error, Result};
 use crate::offline::check::Progress;
 use crate::planted;
-use crate::storage::create::{COPYING, FRESH};
+use crate::storage::create::{COPYING, FRESH, REPLAYING};
 use crate::superblock::{self, Superblock};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -52,6 +53,27 @@ pub fn restore(
     attach: Option<&Attach>,
     progress: Progress<'_>,
 ) -> Result<Restored> {
+    restore_for(repository, manifest, (volume, store), random, &Way { attach, goal: None }, progress)
+}
+
+/// How a backup is restored.
+#[derive(Clone, Copy, Default)]
+pub struct Way<'a> {
+    /// The objects stay where they are, and the instance copies them while it runs.
+    pub attach: Option<&'a Attach>,
+    /// No server can start on the instance before it was brought there (`point`).
+    pub goal: Option<&'a Goal>,
+}
+
+/// As [`restore`].
+pub fn restore_for(
+    repository: &Repository,
+    manifest: &Manifest,
+    (volume, store): (&Arc<dyn Disk>, Option<&Arc<dyn ObjectStore>>),
+    random: &dyn Random,
+    Way { attach, goal }: &Way<'_>,
+    progress: Progress<'_>,
+) -> Result<Restored> {
     let _lock = volume.lock().map_err(|error| match error {
         DiskError::Locked { name } => Error::Busy(format!("an instance runs at {name}")),
         error => error.into(),
@@ -66,6 +88,11 @@ pub fn restore(
     };
     let (superblock, writer) = begin(&|| superblock_of(repository, manifest), volume, store, random)?;
     let mut bytes = 0;
+    match goal {
+        Some(goal) => replay::keep(&**volume, goal)?,
+        None if volume.exists(REPLAYING)? => volume.remove(REPLAYING)?,
+        None => {}
+    }
     if let Some(store) = store {
         take(store, writer, manifest.objects.iter().map(|one| one.key.lineage).collect())?;
         if planted::RESTORED_TOO_EARLY.on() {
@@ -113,7 +140,7 @@ fn begin_as(
         )));
     }
     let is_ours =
-        |name: &String| super::create::is_of_volume(name) || [COPYING, FRESH].contains(&name.as_str());
+        |name: &String| super::create::is_of_volume(name) || [COPYING, FRESH, REPLAYING].contains(&name.as_str());
     if let Some(other) = found.iter().find(|name| !has(COPYING) || !is_ours(name)) {
         return Err(Error::Invalid(format!("{} is not empty: it has {other}", volume.describe())));
     }

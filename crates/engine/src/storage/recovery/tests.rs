@@ -182,6 +182,7 @@ fn redo_beyond_the_budget_is_read_from_the_log_again() {
             next: FIRST,
             room_wait_max: 1_000_000_000,
             waiting_max: 4 << 20,
+            holds: false,
         }));
         let mut images: BTreeMap<PageId, Vec<u8>> = BTreeMap::new();
         let random = sim.random.clone();

@@ -59,7 +59,17 @@ pub fn key(n: u64) -> Vec<u8> {
 }
 
 pub fn open(sim: &SimWorld, disk: &Arc<SimDisk>, store: &Arc<SimStore>) -> Result<Arc<Storage>, Error> {
+    open_archiving(sim, disk, store, 0)
+}
+
+pub fn open_archiving(
+    sim: &SimWorld,
+    disk: &Arc<SimDisk>,
+    store: &Arc<SimStore>,
+    archive_interval_ms: u64,
+) -> Result<Arc<Storage>, Error> {
     let config = Config {
+        archive_interval_ms,
         memory: Bytes(12 << 20),
         log: Bytes(4 << 20),
         log_partitions: 1,
@@ -81,7 +91,18 @@ pub struct Instance {
     /// Only these keys change.
     pub keys: u64,
     pub changes: Vec<Change>,
+    /// Of each change.
+    pub stamps: Vec<Stamp>,
     pub durable: usize,
+    /// Milliseconds; 0: the log is not archived.
+    pub archive: u64,
+}
+
+/// Where the log ended before a change and behind it, and the time of the two.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stamp {
+    pub before: (u64, u64),
+    pub after: (u64, u64),
 }
 
 impl Instance {
@@ -90,22 +111,39 @@ impl Instance {
     }
 
     pub fn of_values(seed: u64, bytes: usize) -> Instance {
+        Instance::of(seed, bytes, 0)
+    }
+
+    pub fn of(seed: u64, bytes: usize, archive: u64) -> Instance {
         let sim = Arc::new(SimWorld::new(seed));
         let (disk, store) = (sim.disk("volume"), sim.store("store"));
-        let storage = open(&sim, &disk, &store).unwrap();
+        let storage = open_archiving(&sim, &disk, &store, archive).unwrap();
         let tree = Tree::create(&storage.pages, SPACE, Urgency::Normal).unwrap();
         let (running, changes) = (Some((storage, tree)), Vec::new());
-        let mut instance = Instance { sim, disk, store, running, keys: KEYS, changes, durable: 0 };
+        let stamps = Vec::new();
+        let mut instance =
+            Instance { sim, disk, store, running, keys: KEYS, changes, stamps, durable: 0, archive };
         for n in 0..KEYS {
             let (key, value) = (key(n), vec![1; bytes]);
+            let before = instance.now();
             instance.tree().put(&key, &value).unwrap();
-            instance.changes.push((key, Some(value)));
+            instance.note(key, Some(value), before);
             if n % 200 == 0 {
                 instance.storage().checkpoint().unwrap();
             }
         }
         instance.sink_all();
         instance
+    }
+
+    /// Where the log ends, and the time.
+    pub fn now(&self) -> (u64, u64) {
+        (self.storage().log.appended(), self.sim.clock.unix_ms())
+    }
+
+    fn note(&mut self, key: Vec<u8>, value: Option<Vec<u8>>, before: (u64, u64)) {
+        self.stamps.push(Stamp { before, after: self.now() });
+        self.changes.push((key, value));
     }
 
     pub fn storage(&self) -> &Arc<Storage> {
@@ -118,7 +156,8 @@ impl Instance {
 
     pub fn start(&mut self) {
         let seed = self.sim.seed;
-        let storage = open(&self.sim, &self.disk, &self.store).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        let storage = open_archiving(&self.sim, &self.disk, &self.store, self.archive)
+            .unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         let tree = Tree::open(&storage.pages, SPACE).unwrap();
         self.running = Some((storage, tree));
     }
@@ -143,6 +182,7 @@ impl Instance {
             let key = key(random.below(self.keys));
             let value =
                 (!random.one_in(4)).then(|| vec![random.next_u64() as u8; 300 + random.below(600) as usize]);
+            let before = self.now();
             let changed = match &value {
                 Some(value) => self.tree().put(&key, value).map(|_| ()),
                 None => self.tree().remove(&key).map(|_| ()),
@@ -156,7 +196,7 @@ impl Instance {
                 }
                 changed => changed?,
             }
-            self.changes.push((key, value));
+            self.note(key, value, before);
         }
         let log = self.storage().log.clone();
         if random.one_in(2) {
@@ -207,6 +247,7 @@ impl Instance {
             self.disk.crash();
             self.sim.power_on();
             self.changes.truncate(self.least_after(&self.disk.clone(), &self.store.clone(), self.durable));
+            self.stamps.truncate(self.changes.len());
         } else {
             self.stop();
         }
@@ -219,7 +260,7 @@ impl Instance {
         self.sim.sched.drop_workers();
         self.running = None;
         self.disk.crash();
-        let storage = open(&self.sim, &self.disk, &self.store)?;
+        let storage = open_archiving(&self.sim, &self.disk, &self.store, self.archive)?;
         let tree = Tree::open(&storage.pages, SPACE);
         self.running = Some((storage, tree?));
         Ok(())
@@ -232,24 +273,11 @@ impl Instance {
 
     /// The instance at these places is a state after at least `least` changes. Returns after how many.
     pub fn least_after(&self, disk: &Arc<SimDisk>, store: &Arc<SimStore>, least: usize) -> usize {
-        let seed = self.sim.seed;
-        let storage = open(&self.sim, disk, store).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-        let tree = Tree::open(&storage.pages, SPACE).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-        let mut found = Model::new();
-        let mut keep = |key: &[u8], value: &[u8]| _ = found.insert(key.to_vec(), value.to_vec());
-        let report = tree.check(&mut keep).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-        assert!(report.faults.is_empty(), "seed {seed}: {:?}", report.faults);
-        assert_eq!(storage.map.faults(), Vec::<String>::new(), "seed {seed}");
-        drop(tree);
-        storage.close().unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-        self.sim.sched.drop_workers();
+        let (seed, found) = (self.sim.seed, self.state_of(disk, store));
         let mut state = Model::new();
         let mut matching = None;
         for (i, (key, value)) in self.changes.iter().enumerate() {
-            match value {
-                Some(value) => state.insert(key.clone(), value.clone()),
-                None => state.remove(key),
-            };
+            apply(&mut state, key, value);
             if i + 1 >= least && state.len() == found.len() && state == found {
                 matching = Some(i + 1);
             }
@@ -261,6 +289,23 @@ impl Instance {
                 self.changes.len()
             )
         })
+    }
+
+    /// Opens the instance at these places, checks it and closes it. Returns its entries.
+    pub fn state_of(&self, disk: &Arc<SimDisk>, store: &Arc<SimStore>) -> Model {
+        let seed = self.sim.seed;
+        let storage = open_archiving(&self.sim, disk, store, self.archive)
+            .unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        let tree = Tree::open(&storage.pages, SPACE).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        let mut found = Model::new();
+        let mut keep = |key: &[u8], value: &[u8]| _ = found.insert(key.to_vec(), value.to_vec());
+        let report = tree.check(&mut keep).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        assert!(report.faults.is_empty(), "seed {seed}: {:?}", report.faults);
+        assert_eq!(storage.map.faults(), Vec::<String>::new(), "seed {seed}");
+        drop(tree);
+        storage.close().unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        self.sim.sched.drop_workers();
+        found
     }
 
     pub fn collected(&self) -> u64 {
@@ -282,6 +327,13 @@ impl Instance {
             }
         }
     }
+}
+
+pub fn apply(state: &mut Model, key: &[u8], value: &Option<Vec<u8>>) {
+    match value {
+        Some(value) => state.insert(key.to_vec(), value.clone()),
+        None => state.remove(key),
+    };
 }
 
 pub fn objects(store: &SimStore) -> BTreeSet<String> {

@@ -93,6 +93,7 @@ impl Rig {
             next: found.end,
             room_wait_max: self.room_wait_max,
             waiting_max: 4 << 20,
+            holds: false,
         }));
         Ok(Opened { log, records })
     }

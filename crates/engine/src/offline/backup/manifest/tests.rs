@@ -9,6 +9,7 @@ fn some() -> Manifest {
         made_ms: 5,
         instance: 1,
         lineage: 2,
+        log: Some((9, 12_345)),
         files: vec![
             FileEntry {
                 name: "superblock".into(),
