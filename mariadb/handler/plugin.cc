@@ -38,7 +38,7 @@ terrace_engine *engine;
 
 static char *config_path, *volume_path, *flash_path, *object_url, *object_endpoint, *emulate_profile, *flash_admission, *split, *metrics_listen, *without;
 static char *compression;
-static ulonglong memory_bytes, log_bytes, log_partitions, object_buffer_bytes, sink_after, flash_bytes;
+static ulonglong memory_bytes, log_bytes, log_partitions, object_buffer_bytes, archive_interval, archive_keep, sink_after, flash_bytes;
 static ulonglong sink_requests_max, memory_max_bytes, resize_wait;
 static ulonglong locks_max, log_wait, purge_lag_max, temporary_max, bypass_from;
 static ulong flush_log_at_trx_commit;
@@ -108,6 +108,9 @@ ENGINE_NUMBER(resize_wait_timeout_ms, resize_wait,
 ENGINE_NUMBER(log, log_bytes, "Size of the log on the volume, all partitions together, in bytes.");
 ENGINE_NUMBER(log_partitions, log_partitions, "Log files written side by side.");
 ENGINE_NUMBER(sink_after_ms, sink_after, "A block left alone for so long goes to the object store, in milliseconds.");
+ENGINE_NUMBER(archive_interval_ms, archive_interval,
+              "How often the log is copied to the object store, for terrace restore --at, in milliseconds. Nothing bypasses it then.");
+ENGINE_NUMBER(archive_keep_hours, archive_keep, "How long that copy of the log is kept, in hours.");
 ENGINE_NUMBER(sink_requests_max, sink_requests_max, "Requests a second to the object store that sinking may make.");
 ENGINE_NUMBER(locks_max, locks_max, "Row locks held at a time, in all transactions together.");
 ENGINE_NUMBER(purge_lag_max, purge_lag_max, "Undo records that purge may be behind before writers are slowed.");
@@ -282,7 +285,7 @@ bool innodb_is_strict(THD *thd)
 static struct st_mysql_sys_var *variables[]= {
   MYSQL_SYSVAR(config), MYSQL_SYSVAR(volume_path), MYSQL_SYSVAR(flash_path), MYSQL_SYSVAR(object),
   MYSQL_SYSVAR(object_endpoint), MYSQL_SYSVAR(emulate), MYSQL_SYSVAR(metrics_listen), MYSQL_SYSVAR(memory), MYSQL_SYSVAR(log),
-  MYSQL_SYSVAR(log_partitions), MYSQL_SYSVAR(object_buffer), MYSQL_SYSVAR(sink_after_ms), MYSQL_SYSVAR(flash), MYSQL_SYSVAR(flash_admission), MYSQL_SYSVAR(split), MYSQL_SYSVAR(without),
+  MYSQL_SYSVAR(log_partitions), MYSQL_SYSVAR(object_buffer), MYSQL_SYSVAR(sink_after_ms), MYSQL_SYSVAR(archive_interval_ms), MYSQL_SYSVAR(archive_keep_hours), MYSQL_SYSVAR(flash), MYSQL_SYSVAR(flash_admission), MYSQL_SYSVAR(split), MYSQL_SYSVAR(without),
   MYSQL_SYSVAR(locks_max),
   MYSQL_SYSVAR(log_wait_timeout_ms), MYSQL_SYSVAR(purge_lag_max), MYSQL_SYSVAR(flush_log_at_trx_commit), MYSQL_SYSVAR(lock_wait_timeout_ms),
   MYSQL_SYSVAR(snapshot_isolation), MYSQL_SYSVAR(foreign_keys), MYSQL_SYSVAR(backup_stage), MYSQL_SYSVAR(backup_copy_dir), MYSQL_SYSVAR(copy_to), MYSQL_SYSVAR(memory_max), MYSQL_SYSVAR(temporary_max), MYSQL_SYSVAR(resize_wait_timeout_ms),
@@ -294,7 +297,7 @@ static struct st_mysql_sys_var *variables[]= {
 /** The variables that are numbers of the engine's configuration. */
 static const struct { const char *name; ulonglong *value; } numbers[]= {
   {"memory", &memory_bytes}, {"log", &log_bytes}, {"log_partitions", &log_partitions},
-  {"object_buffer", &object_buffer_bytes}, {"sink_after_ms", &sink_after}, {"flash", &flash_bytes},
+  {"object_buffer", &object_buffer_bytes}, {"sink_after_ms", &sink_after}, {"archive_interval_ms", &archive_interval}, {"archive_keep_hours", &archive_keep}, {"flash", &flash_bytes},
   {"locks_max", &locks_max}, {"log_wait_timeout_ms", &log_wait},
   {"memory_max", &memory_max_bytes}, {"resize_wait_timeout_ms", &resize_wait},
   {"purge_lag_max", &purge_lag_max}, {"temporary_max", &temporary_max}, {"sink_requests_max", &sink_requests_max}};

@@ -8,8 +8,10 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use terrace_engine::Error;
+use terrace_engine::calendar::{seconds as time, utc};
 use terrace_engine::offline::backup::attach::{Attach, Reference};
 use terrace_engine::offline::backup::manifest::Manifest;
+use terrace_engine::offline::backup::point as engine_point;
 use terrace_engine::offline::backup::{Repository, create, prune, restore, verify};
 use terrace_engine::offline::instance::OfflineInstance;
 use terrace_io::disk::Disk;
@@ -18,6 +20,8 @@ use terrace_io::real::disk::RealDisk;
 use terrace_io::real::world;
 use terrace_io::store::ObjectStore;
 use terrace_tier::objects::snapshots;
+
+mod point;
 
 pub const AFTER_HELP: &str = "A backup is made of a volume that does not change: the copy that a running server made of its own (SET GLOBAL \
                               terrace_copy_to, or mariabackup), or the volume of a stopped one.\n\nExit codes: 0 done; 1 the backup is damaged or incomplete, \
@@ -80,6 +84,12 @@ pub enum Backup {
         /// By default the newest
         #[arg(long)]
         name: Option<String>,
+        /// Also read the archived log that leads on from it, in the object store of the instance that was backed up
+        #[arg(long)]
+        archive: Option<String>,
+        /// URL of its server, if it is not the provider's own
+        #[arg(long, requires = "archive")]
+        archive_endpoint: Option<String>,
     },
     /// The backups of a repository
     List {
@@ -117,7 +127,7 @@ pub enum Backup {
 pub struct Restore {
     #[command(flatten)]
     place: Place,
-    /// By default the newest
+    /// By default the newest; with --at the newest from which the point can be reached
     #[arg(long)]
     name: Option<String>,
     /// An empty directory, which becomes the volume
@@ -135,6 +145,8 @@ pub struct Restore {
     /// Bytes a second at which the server copies them, as 50M; by default as fast as they come
     #[arg(long, requires = "attach", value_parser = rate)]
     attach_rate: Option<u64>,
+    #[command(flatten)]
+    to: point::To,
 }
 
 fn rate(text: &str) -> Result<u64, String> {
@@ -181,26 +193,6 @@ fn store(url: &str, endpoint: Option<&str>, read_only: bool) -> Result<Arc<dyn O
     let endpoint = endpoint.map(str::to_string);
     let settings = object::Settings { endpoint, read_only, ..object::Settings::new(url) };
     object::open(&settings).map_err(|error| Fault::new(exit::UNUSABLE, error.to_string()))
-}
-
-/// Year, month, day, hour, minute and second of a Unix time.
-fn utc(ms: u64) -> (u64, u64, u64, u64, u64, u64) {
-    let (days, seconds) = (ms / 86_400_000, ms / 1000 % 86_400);
-    // Days since 0000-03-01, in eras of 400 years.
-    let day = days + 719_468;
-    let (era, of_era) = (day / 146_097, day % 146_097);
-    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let of_month = of_year - (153 * month + 2) / 5 + 1;
-    let (month, year) = if month < 10 { (month + 3, year) } else { (month - 9, year + 1) };
-    (year + era * 400, month, of_month, seconds / 3600, seconds / 60 % 60, seconds % 60)
-}
-
-/// As 2026-11-28 17:30:00 UTC.
-fn time(ms: u64) -> String {
-    let (year, month, day, hour, minute, second) = utc(ms);
-    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
 
 fn name_of(ms: u64) -> String {
@@ -272,14 +264,37 @@ pub fn run(command: &Backup) -> Result<u8, Fault> {
             tell(place.json, &value, &lines);
             Ok(exit::SOUND)
         }
-        Backup::Verify { place, name } => {
+        Backup::Verify { place, name, archive, archive_endpoint } => {
             let repository = place.open(true)?;
             let manifest = find(&repository, name.as_deref())?;
             let found = verify::verify(&repository, &manifest, &mut output::progress)?;
-            let (sound, name) = (found.faults.is_empty(), &manifest.name);
+            let archive =
+                archive.as_deref().map(|url| store(url, archive_endpoint.as_deref(), true)).transpose()?;
+            let followed = archive
+                .map(|archive| engine_point::follow(&manifest, &*archive, &mut output::progress))
+                .transpose()?;
+            let mut faults = found.faults;
+            let log = followed.as_ref().map(|log| {
+                json!({"stretches": log.stretches, "bytes": log.bytes, "end": log.end, "until_ms": log.until_ms})
+            });
+            let (sound, name) = (
+                faults.is_empty() && followed.as_ref().is_none_or(|log| log.faults.is_empty()),
+                &manifest.name,
+            );
+            let log_line = followed.as_ref().map(|log| match log.until_ms {
+                0 => "\narchived log    nothing from the end of this backup on".to_string(),
+                until => format!(
+                    "\narchived log    {} stretches, {}, up to {} and position {}",
+                    log.stretches,
+                    mib(log.bytes),
+                    time(until),
+                    log.end
+                ),
+            });
+            faults.extend(followed.into_iter().flat_map(|log| log.faults));
             let value = json!({
                 "name": name, "sound": sound, "objects": found.objects, "chunks": found.chunks, "bytes": found.bytes,
-                "faults": found.faults,
+                "faults": faults, "log": log,
             });
             let mut lines = format!(
                 "backup          {name}, made {}\nread            {} objects and {} chunks of the volume, {}",
@@ -288,7 +303,8 @@ pub fn run(command: &Backup) -> Result<u8, Fault> {
                 found.chunks,
                 mib(found.bytes)
             );
-            found.faults.iter().for_each(|fault| lines += &format!("\nfault           {fault}"));
+            lines += &log_line.unwrap_or_default();
+            faults.iter().for_each(|fault| lines += &format!("\nfault           {fault}"));
             lines += if sound { "\nsound" } else { "\nDAMAGED" };
             tell(place.json, &value, &lines);
             Ok(if sound { exit::SOUND } else { exit::FAULTS })
@@ -380,7 +396,10 @@ fn reference(one: &Reference) -> Value {
 
 /// Returns the exit code.
 pub fn restore(command: &Restore) -> Result<u8, Fault> {
-    let Restore { place, name, volume, object, object_endpoint, attach, attach_rate } = command;
+    if command.to.at.is_some() {
+        return point::restore(command);
+    }
+    let Restore { place, name, volume, object, object_endpoint, attach, attach_rate, .. } = command;
     let repository = place.open(!attach)?;
     let endpoint = place.repository_endpoint.clone();
     let attach = attach.then(|| Attach { endpoint, rate: attach_rate.unwrap_or(0) });
@@ -465,14 +484,10 @@ pub fn snapshot(command: &Snapshot) -> Result<u8, Fault> {
 
 #[cfg(test)]
 mod tests {
-    use super::{name_of, time};
+    use super::name_of;
 
     #[test]
-    fn times_are_those_of_the_calendar() {
-        assert_eq!(time(0), "1970-01-01 00:00:00 UTC");
-        assert_eq!(time(951_827_696_000), "2000-02-29 12:34:56 UTC");
-        assert_eq!(time(1_709_251_199_000), "2024-02-29 23:59:59 UTC");
-        assert_eq!(time(1_735_689_600_000), "2025-01-01 00:00:00 UTC");
+    fn a_backup_is_named_after_its_time() {
         assert_eq!(name_of(1_795_887_015_000), "20261128T173015Z");
     }
 }

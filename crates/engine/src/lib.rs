@@ -2,6 +2,7 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub mod build;
+pub mod calendar;
 pub mod config;
 pub mod cursor;
 pub mod engine;

@@ -70,7 +70,7 @@ pub struct Superblock {
     pub clean: bool,
     /// An object store holds this instance's epoch object: one that doesn't is not its store.
     pub has_store: bool,
-    /// So many writer epochs in a row, this one the last, archive the log (at most so many: the number stops at its maximum): nothing bypassed it in them.
+    /// How many writer epochs in a row, this one the last, archive the log (at least: it stops at its maximum). Nothing bypassed it in them.
     pub archiving: u16,
     pub checkpoint: Glsn,
     pub attested: Glsn,

@@ -9,10 +9,9 @@
 //! only, [`MARKS_MAX`] of them; beyond that the newest one moves, so that what it says stays true, and only a time in between is known less exactly.
 
 use crate::Glsn;
-use crate::order::Order;
 use std::collections::VecDeque;
 
-/// Of a ring, in hundredths.
+/// Hundredths of a ring.
 const HELD_AT_MOST: u64 = 37;
 /// The reader is woken when a ring has one block in this many that it has not looked at.
 const READ_AT: u64 = 16;
@@ -62,56 +61,49 @@ impl Hold {
     }
 }
 
-impl Order {
+/// Where a ring is: the block that the next write begins with, and how many blocks it has.
+pub(crate) type Place = (u64, u64);
+
+impl Hold {
     /// What stays for the checkpoint's `starts` and the hold.
-    pub fn kept(&self, mut starts: Vec<u64>) -> Vec<u64> {
-        if let Some(hold) = self.hold.as_ref().filter(|hold| !hold.broken && !crate::planted::HOLD_IGNORED.on()) {
-            starts.iter_mut().zip(&hold.starts).for_each(|(start, held)| *start = (*start).min(*held));
+    pub fn keep(&self, starts: &mut [u64]) {
+        if !self.broken && !crate::planted::HOLD_IGNORED.on() {
+            starts.iter_mut().zip(&self.starts).for_each(|(start, held)| *start = (*start).min(*held));
         }
-        starts
     }
 
-    /// A write has ended. Whether the reader of the log is to look, and whether the hold broke.
-    pub fn look_at_hold(&mut self) -> (bool, bool) {
-        let Order { hold: Some(hold), rings, .. } = self else { return (false, false) };
-        let (mut wanted, was_broken) = (false, hold.broken);
-        for (i, ring) in rings.iter().enumerate() {
-            hold.broken |= (ring.next_block() - hold.starts[i]) * 100 > ring.blocks() * HELD_AT_MOST;
-            wanted |= (ring.next_block() - hold.looked[i]) * READ_AT > ring.blocks();
+    /// A write has ended, after which the rings are there. Whether the reader of the log is to look, and whether the hold broke.
+    pub fn look(&mut self, rings: impl Iterator<Item = Place> + Clone) -> (bool, bool) {
+        let (mut wanted, was_broken) = (false, self.broken);
+        for (i, (next, blocks)) in rings.clone().enumerate() {
+            self.broken |= (next - self.starts[i]) * 100 > blocks * HELD_AT_MOST;
+            wanted |= (next - self.looked[i]) * READ_AT > blocks;
         }
         // Once, until it looks.
         if wanted {
-            hold.looked = rings.iter().map(|ring| ring.next_block()).collect();
+            self.looked = rings.map(|(next, _)| next).collect();
         }
-        (wanted, hold.broken && !was_broken)
+        (wanted, self.broken && !was_broken)
     }
 
     /// What lies below is not held.
-    pub fn held_from(&self) -> Glsn {
-        self.hold.as_ref().filter(|hold| !hold.broken).map_or(Glsn::MAX, |hold| hold.at)
+    pub fn from(&self) -> Glsn {
+        if self.broken { Glsn::MAX } else { self.at }
     }
 
-    pub fn hold_state(&self) -> HoldState {
-        match &self.hold {
-            None => HoldState::None,
-            Some(hold) if hold.broken => HoldState::Broken,
-            Some(_) => HoldState::Holds,
-        }
+    pub fn state(&self) -> HoldState {
+        if self.broken { HoldState::Broken } else { HoldState::Holds }
     }
 
-    /// The hold names the blocks that a scan from `at` on needs. It holds again, if it was broken.
-    pub fn hold_from(&mut self, at: Glsn) {
-        let starts: Vec<u64> = self.rings.iter().map(|ring| ring.start_for(at)).collect();
-        if let Some(hold) = &mut self.hold {
-            (hold.at, hold.starts, hold.broken) = (at, starts, false);
-        }
+    /// It names these blocks, which a scan from `at` on needs. It holds again, if it was broken.
+    pub fn move_to(&mut self, at: Glsn, starts: Vec<u64>) {
+        (self.at, self.starts, self.broken) = (at, starts, false);
     }
 
     /// The marks up to `upto`, which are forgotten.
     pub fn take_marks(&mut self, upto: Glsn) -> Vec<Mark> {
-        let Some(hold) = &mut self.hold else { return Vec::new() };
-        let n = hold.marks.partition_point(|mark| mark.end <= upto);
-        hold.marks.drain(..n).collect()
+        let n = self.marks.partition_point(|mark| mark.end <= upto);
+        self.marks.drain(..n).collect()
     }
 }
 

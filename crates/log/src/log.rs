@@ -145,7 +145,8 @@ impl Log {
         assert_eq!(files.len(), starts.len());
         let mut order = Order::new(next, blocks, &starts);
         if holds {
-            let first = |start: &PartitionStart| start.batches.first().map_or(start.next, |batch| batch.sequence);
+            let first =
+                |start: &PartitionStart| start.batches.first().map_or(start.next, |batch| batch.sequence);
             order.hold = Some(Hold::new(starts.iter().map(first).collect()));
         }
         Log {
@@ -275,26 +276,28 @@ impl Log {
     /// As [`Log::starts_for`], and not behind what stays for a reader.
     pub fn kept_starts_for(&self, checkpoint: Glsn) -> Vec<u64> {
         let order = self.order.lock();
-        order.kept(order.rings.iter().map(|ring| ring.start_for(checkpoint)).collect())
+        order.kept(order.starts_for(checkpoint))
     }
 
     pub fn hold_state(&self) -> HoldState {
-        self.order.lock().hold_state()
+        self.order.lock().hold.as_ref().map_or(HoldState::None, Hold::state)
     }
 
     /// From `at`, the beginning of a range, on the log stays readable; what lies before may go.
     pub fn hold_from(&self, at: Glsn) {
-        self.order.lock().hold_from(at);
+        let mut order = self.order.lock();
+        let starts = order.starts_for(at);
+        order.hold.iter_mut().for_each(|hold| hold.move_to(at, starts.clone()));
     }
 
     /// What lies below is needed by no reader for whom blocks stay.
     pub fn held_from(&self) -> Glsn {
-        self.order.lock().held_from()
+        self.order.lock().hold.as_ref().map_or(Glsn::MAX, Hold::from)
     }
 
     /// When what was appended up to `upto`; each mark is given out once.
     pub fn take_marks(&self, upto: Glsn) -> Vec<Mark> {
-        self.order.lock().take_marks(upto)
+        self.order.lock().hold.as_mut().map_or(Vec::new(), |hold| hold.take_marks(upto))
     }
 
     /// The files of the partitions.
@@ -304,7 +307,7 @@ impl Log {
 
     /// Where scans start for a checkpoint at `checkpoint`, a block sequence for each partition.
     pub fn starts_for(&self, checkpoint: Glsn) -> Vec<u64> {
-        self.order.lock().rings.iter().map(|ring| ring.start_for(checkpoint)).collect()
+        self.order.lock().starts_for(checkpoint)
     }
 
     /// The horizon, and of each ring the first block that is not on the device: all that is durable stands before these.

@@ -95,6 +95,22 @@ impl Order {
         taken
     }
 
+    /// What stays for a checkpoint with these starts, and for the reader of the log.
+    pub fn kept(&self, mut starts: Vec<u64>) -> Vec<u64> {
+        self.hold.iter().for_each(|hold| hold.keep(&mut starts));
+        starts
+    }
+
+    /// A write has ended. Whether the reader of the log is to look, and whether the hold broke.
+    pub fn look_at_hold(&mut self) -> (bool, bool) {
+        let Order { hold: Some(hold), rings, .. } = self else { return (false, false) };
+        hold.look(rings.iter().map(|ring| (ring.next_block(), ring.blocks())))
+    }
+
+    pub fn starts_for(&self, at: Glsn) -> Vec<u64> {
+        self.rings.iter().map(|ring| ring.start_for(at)).collect()
+    }
+
     /// Blocks in use of the fullest ring.
     pub fn used(&self) -> u64 {
         self.rings.iter().map(Ring::used).max().unwrap_or(0)

@@ -259,7 +259,8 @@ impl Archiver {
         let (writer, superblock) = (fence.writer(), checkpointer.superblock());
         let mut found = ArchiveStatus::default();
         archive::list(&**store, Some(writer.lineage), &mut |key| {
-            let cut = if key.epoch < writer.epoch { cut_of(&superblock.history, key.epoch) } else { Glsn::MAX };
+            let cut =
+                if key.epoch < writer.epoch { cut_of(&superblock.history, key.epoch) } else { Glsn::MAX };
             let end = key.end.min(cut);
             if end < key.first {
                 return;
@@ -276,7 +277,8 @@ impl Archiver {
             }
         })?;
         let from = superblock.archivable_from();
-        let continues = found.end > 0 && found.end >= from && found.end <= *began && self.is_readable(found.end);
+        let continues =
+            found.end > 0 && found.end >= from && found.end <= *began && self.is_readable(found.end);
         let mut state = self.state.lock();
         state.status = found;
         if !continues {
@@ -314,7 +316,7 @@ impl Archiver {
         read_part(&bounds, log.files(), upto, each)
     }
 
-    /// The key of a stretch that follows what there is.
+    /// The key of the stretch that comes next.
     fn next_key(&self, status: &ArchiveStatus) -> StretchKey {
         let writer = self.parts.fence.writer();
         let (first, since_ms) = (status.end, status.until_ms);
@@ -415,7 +417,8 @@ impl Archiver {
 
     fn put(&self) -> Result<(), ArchiveError> {
         let ArchiveParts { world, log, store, .. } = &self.parts;
-        let Some((key, body)) = self.state.lock().ready.as_ref().map(|ready| (ready.key, ready.body.clone())) else {
+        let Some((key, body)) = self.state.lock().ready.as_ref().map(|ready| (ready.key, ready.body.clone()))
+        else {
             return Ok(());
         };
         let bytes = body.len() as u64;
@@ -520,5 +523,7 @@ impl Worker for ArchiveWorker {
 
 /// An archive needs a store.
 pub(crate) fn refuse_without_store() -> Error {
-    Error::Invalid("archive_interval_ms is set, and there is no object store (object) to archive the log in".into())
+    Error::Invalid(
+        "archive_interval_ms is set, and there is no object store (object) to archive the log in".into(),
+    )
 }

@@ -39,7 +39,9 @@ pub fn if_absent(config: &Config, parts: &Parts, replays: bool) -> Result<bool, 
             let volume = volume.describe();
             return Err(Error::Invalid(match replays {
                 true => format!("{volume} has an instance that is not being brought to a point"),
-                false => format!("{volume} is being brought to a point (terrace restore --at), and was cut short: repeat that command"),
+                false => format!(
+                    "{volume} is being brought to a point (terrace restore --at), and was cut short: repeat that command"
+                ),
             }));
         }
         let rest = if replays { None } else { Some(REPLAYED) };

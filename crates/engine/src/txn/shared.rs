@@ -72,7 +72,7 @@ impl Core {
     ) -> Core {
         let reserved = storage.checkpointer.superblock().transactions;
         let bypass = LogBypass::default();
-        // What is archived is all that there is.
+        // The archive must have every change.
         bypass.on.store(storage.archiver.is_none(), Ordering::Relaxed);
         let cursors = Arc::new(CursorMemory::new(storage.pages.pool(), config.cursors_own()));
         Core {

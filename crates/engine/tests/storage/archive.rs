@@ -107,7 +107,10 @@ impl Archived {
                     // Until it is done no server starts there.
                     if disk.exists("superblock").unwrap() && disk.exists("replaying").unwrap() {
                         let early = open(sim, &disk, &store).map(|_| ());
-                        assert!(matches!(&early, Err(Error::Invalid(why)) if why.contains("repeat that command")), "{early:?}");
+                        assert!(
+                            matches!(&early, Err(Error::Invalid(why)) if why.contains("repeat that command")),
+                            "{early:?}"
+                        );
                     }
                     sim.sched.drop_workers();
                 }
@@ -119,7 +122,7 @@ impl Archived {
         (self.one.state_of(&disk, &store), cuts)
     }
 
-    /// Whether the state is one after so many changes.
+    /// Whether the state is one after a number of changes in this range.
     fn is_after(&self, state: &Model, counts: std::ops::RangeInclusive<usize>) -> bool {
         let mut model = Model::new();
         let mut at_last = false;
@@ -162,8 +165,7 @@ fn bring(
     }
     let Some(kept) = replay::unfinished(&**volume)? else { return Ok(goal.upto) };
     assert_eq!(kept, *goal);
-    let parts =
-        Parts { world: sim.world(), volume: volume.clone(), flash: None, store: Some(store.clone()) };
+    let parts = Parts { world: sim.world(), volume: volume.clone(), flash: None, store: Some(store.clone()) };
     let segment = kept.segment(&*of.one.store)?;
     Ok(replay::replay(&parts, &kept, &segment, &*of.one.store, &mut quiet())?.end)
 }

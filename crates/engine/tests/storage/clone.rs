@@ -31,8 +31,7 @@ fn instance(
 ) -> Instance {
     let (disk, store, durable) = (disk.clone(), store.clone(), changes.len());
     let (stamps, archive, sim) = (Vec::new(), 0, sim.clone());
-    let mut one =
-        Instance { sim, disk, store, running: None, keys: KEYS, changes, stamps, durable, archive };
+    let mut one = Instance { sim, disk, store, running: None, keys: KEYS, changes, stamps, durable, archive };
     one.start();
     one
 }

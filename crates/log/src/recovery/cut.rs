@@ -75,7 +75,10 @@ pub fn replay<E: From<ReplayError>>(
 }
 
 /// The stream whose next record begins at `at`.
-pub(super) fn next<'s, 'a>(streams: &'s mut [Stream<'a>], at: Glsn) -> Result<Option<&'s mut Stream<'a>>, ReplayError> {
+pub(super) fn next<'s, 'a>(
+    streams: &'s mut [Stream<'a>],
+    at: Glsn,
+) -> Result<Option<&'s mut Stream<'a>>, ReplayError> {
     for stream in streams {
         match stream.peek()? {
             Some(header) if header.own == at => return Ok(Some(stream)),

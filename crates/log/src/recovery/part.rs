@@ -26,11 +26,16 @@ pub fn read_part(
     let mut at = bounds.checkpoint;
     let mut range = Vec::new();
     while at < upto {
-        let missing = || ReplayError::Corrupt(format!("the log has no record at {at}, and is durable to {upto}"));
+        let missing =
+            || ReplayError::Corrupt(format!("the log has no record at {at}, and is durable to {upto}"));
         let stream = next(&mut streams, at)?.ok_or_else(missing)?;
         let (header, ops, _) = stream.take().ok_or_else(missing)?;
-        if range.first().map_or(header.own, |(first, _): &(RecordHeader, Vec<u8>)| first.first) != header.first {
-            return Err(ReplayError::Corrupt(format!("the log's record at {at} does not belong to the one before")));
+        if range.first().map_or(header.own, |(first, _): &(RecordHeader, Vec<u8>)| first.first)
+            != header.first
+        {
+            return Err(ReplayError::Corrupt(format!(
+                "the log's record at {at} does not belong to the one before"
+            )));
         }
         range.push((header, ops.to_vec()));
         at = header.own_end();

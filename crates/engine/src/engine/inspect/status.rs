@@ -1,8 +1,10 @@
 //! What people are told of the engine: its trees, counters, settings, requests and troubles.
 
+use crate::calendar;
 use crate::config::{Bytes, Config};
 use crate::engine::Engine;
 use crate::storage::Storage;
+use crate::storage::archive::ArchiveStatus;
 use crate::storage::requests::{self, Requests};
 use crate::storage::trouble::Trouble;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -77,6 +79,9 @@ impl Engine {
             |of: fn(&PackCounters) -> &AtomicU64| cold.map_or(0, |c| get(of(&c.objects.packer.counters)));
         let collected =
             |of: fn(&CollectCounters) -> &AtomicU64| cold.map_or(0, |c| get(of(&c.collector.counters)));
+        let archiver = s.archiver.as_deref();
+        let archive = archiver.map_or(ArchiveStatus::default(), |archiver| archiver.status());
+        let archive_lag = archiver.map_or((0, 0), |archiver| archiver.lag());
         // Before the list, and apart: what is locked in a statement stays so to its end.
         let history_length = core.purge.history.lock().len();
         let purge_lag = core.purge_lag();
@@ -106,6 +111,15 @@ impl Engine {
             ("attached_objects_left", cold.map_or(0, |c| c.filler.status().left.unwrap_or(0))),
             ("attached_objects_copied", cold.map_or(0, |c| get(&c.filler.counters.copied))),
             ("attached_copied_bytes", cold.map_or(0, |c| get(&c.filler.counters.copied_bytes))),
+            ("archive_stretches", archiver.map_or(0, |a| get(&a.stretches))),
+            ("archive_bytes", archiver.map_or(0, |a| get(&a.bytes))),
+            ("archive_errors", archiver.map_or(0, |a| get(&a.errors))),
+            ("archive_gaps", archive.gaps),
+            ("archive_position", archive.end),
+            ("archive_since_ms", archive.since_ms),
+            ("archive_until_ms", archive.until_ms),
+            ("archive_lag_bytes", archive_lag.0),
+            ("archive_lag_ms", archive_lag.1),
             ("collect_errors", collected(|c| &c.errors)),
             ("sink_blocks", sunk(|c| &c.blocks)),
             ("sink_patches", sunk(|c| &c.patches)),
@@ -288,6 +302,15 @@ impl Engine {
             };
             Some(("attached", format!("{what}, from {from}")))
         }));
+        notes.extend(s.archiver.iter().filter_map(|archiver| {
+            let status = archiver.status();
+            let (behind, late) = archiver.lag();
+            let (since, until) = (calendar::seconds(status.since_ms), calendar::seconds(status.until_ms));
+            let lag = format!("{behind} bytes of it, {late} ms old, are not there yet");
+            (status.end > 0).then(|| {
+                ("archive", format!("the log from {since} to {until}, position {}; {lag}", status.end))
+            })
+        }));
         notes.extend(self.troubles().into_iter().map(|trouble| (trouble.name, trouble.text)));
         notes
     }
@@ -321,6 +344,7 @@ impl Engine {
         troubles.extend(s.cold.iter().filter_map(|cold| cold.trouble()));
         troubles.extend(s.cold.iter().filter_map(|cold| cold.unsinkable()));
         troubles.extend(s.cold.iter().filter_map(|cold| cold.attached_trouble()));
+        troubles.extend(s.archiver.iter().flat_map(|archiver| archiver.troubles()));
         troubles
     }
 

@@ -121,7 +121,7 @@ pub fn create(
     Ok(Created { manifest, copied, copied_bytes, snapshot })
 }
 
-/// The lineage whose log the volume's is: of the instance that it is a copy of, or its own. The snapshot that protects a copy's objects tells.
+/// The lineage whose log the volume has: that of the original if it is a copy (which the snapshot that protects a copy's objects tells), or its own.
 fn lineage_of(look: &OfflineInstance, store: Option<&Arc<dyn ObjectStore>>) -> Result<u128> {
     let Superblock { instance, lineage, .. } = look.superblock;
     let Some(store) = store else { return Ok(lineage) };

@@ -115,7 +115,8 @@ impl Manifest {
             }
             false => None,
         };
-        let mut found = Manifest { log, name, made_ms, instance, lineage, files: Vec::new(), objects: Vec::new() };
+        let mut found =
+            Manifest { log, name, made_ms, instance, lineage, files: Vec::new(), objects: Vec::new() };
         for line in lines {
             let mut words = line.split(' ');
             match words.next() {

@@ -1,5 +1,5 @@
-//! Bringing a backup to a point: which backup and which part of the archived log (`terrace_tier::objects::archive`) lead there, and the two steps of it, restoring
-//! and replaying ([`replay`]).
+//! Bringing a backup to a point: which backup and which part of the archived log (`terrace_tier::objects::archive`) lead there. Then it is restored, the log is
+//! replayed ([`replay`]), and what had not committed is rolled back ([`settle`]).
 //!
 //! A backup records of which lineage its volume is a copy and where that volume's log ends. The archive has the lineage's log in segments without gaps. A backup
 //! can be brought to every point of the segment that contains its end, from there on. Of several the newest is taken, because it has least to replay.
@@ -9,12 +9,15 @@
 //! the times of the last stretch are lost: what was committed in it counts as of the next start.
 //!
 //! [`replay`]: replay::replay
+//! [`settle`]: settle::settle
 
 pub mod replay;
+pub mod settle;
 
 use super::Repository;
 use super::manifest::Manifest;
 use crate::error::{Error, Result};
+use crate::offline::check::Progress;
 use crate::planted;
 use terrace_io::store::{ObjectStore, StoreError};
 use terrace_log::Glsn;
@@ -49,7 +52,10 @@ pub fn fetch(archive: &dyn ObjectStore, part: &Part) -> Result<Stretch> {
     let bytes = match archive.get(archive::purpose(), &key) {
         Ok((bytes, _)) => bytes,
         Err(StoreError::Absent { .. }) => {
-            return Err(Error::Missing(format!("{key} of the archived log is not in {}", archive.describe())));
+            return Err(Error::Missing(format!(
+                "{key} of the archived log is not in {}",
+                archive.describe()
+            )));
         }
         Err(error) => return Err(error.into()),
     };
@@ -82,7 +88,8 @@ fn position_at(archive: &dyn ObjectStore, segment: &Segment, ms: u64) -> Result<
 
 /// A time by which all below the position was appended.
 fn time_of(archive: &dyn ObjectStore, segment: &Segment, position: Glsn) -> Result<u64> {
-    let Some(part) = segment.parts.iter().find(|part| part.key.first <= position && position <= part.end) else {
+    let Some(part) = segment.parts.iter().find(|part| part.key.first <= position && position <= part.end)
+    else {
         return Ok(segment.since_ms);
     };
     let stretch = fetch(archive, part)?;
@@ -112,7 +119,11 @@ pub fn choose(
         }
     }
     if bases.is_empty() {
-        let what = if segments.is_empty() { "has no archived log" } else { "has no archived log from the end of a backup on" };
+        let what = if segments.is_empty() {
+            "has no archived log"
+        } else {
+            "has no archived log from the end of a backup on"
+        };
         return Err(Error::Invalid(format!(
             "{} {what}; backups are those of {}",
             archive.describe(),
@@ -151,6 +162,41 @@ pub fn choose(
     Err(Error::Invalid(format!("no backup can be brought to that point; what can be: {}", ranges.join("; "))))
 }
 
+/// What leads on from a backup.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Followed {
+    pub stretches: u64,
+    /// Bytes of their records.
+    pub bytes: u64,
+    pub end: Glsn,
+    /// The backup can be brought to any point up to this time; 0: none but its own, for nothing is archived from its end on.
+    pub until_ms: u64,
+    pub faults: Vec<String>,
+}
+
+/// Reads all of the archive that leads on from the backup, and checks it.
+pub fn follow(manifest: &Manifest, archive: &dyn ObjectStore, progress: Progress<'_>) -> Result<Followed> {
+    let mut found = Followed::default();
+    let Some((lineage, base)) = manifest.log else { return Ok(found) };
+    let has = |one: &Segment| one.lineage == lineage && (one.first..=one.end).contains(&base);
+    let Some(segment) = segments(archive)?.into_iter().find(has) else { return Ok(found) };
+    (found.end, found.until_ms) = (segment.end, segment.until_ms);
+    let parts: Vec<&Part> = segment.parts.iter().filter(|part| part.end >= base).collect();
+    for (n, part) in parts.iter().enumerate() {
+        let read = fetch(archive, part).and_then(|stretch| {
+            stretch.each_range(&mut |_| -> Result<bool> { Ok(true) })?;
+            Ok(stretch.bytes() as u64)
+        });
+        match read {
+            Ok(bytes) => (found.stretches, found.bytes) = (found.stretches + 1, found.bytes + bytes),
+            Err(error @ (Error::Missing(_) | Error::Corrupt(_))) => found.faults.push(error.to_string()),
+            Err(error) => return Err(error),
+        }
+        progress("verifying the archived log", n as u64 + 1, parts.len() as u64);
+    }
+    Ok(found)
+}
+
 /// What a restore to a point means to do, kept on the volume until it has: the file `replaying`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Goal {
@@ -185,7 +231,10 @@ impl Goal {
         let [FIRST, backup, lineage, base, upto] = lines[..] else { return Err("its format is not known") };
         let line = |line: &'static str| line;
         let number = |text: &str, name: &str| {
-            text.strip_prefix(name).and_then(|text| text.strip_prefix(' ')).map(str::to_string).ok_or(line("a line is missing"))
+            text.strip_prefix(name)
+                .and_then(|text| text.strip_prefix(' '))
+                .map(str::to_string)
+                .ok_or(line("a line is missing"))
         };
         let glsn = |text: String| text.parse::<Glsn>().map_err(|_| "a number is wrong");
         Ok(Goal {
@@ -198,7 +247,8 @@ impl Goal {
 
     /// The segment that leads from the base to the point.
     pub fn segment(&self, archive: &dyn ObjectStore) -> Result<Segment> {
-        let leads = |one: &Segment| one.lineage == self.lineage && one.first <= self.base && self.upto <= one.end;
+        let leads =
+            |one: &Segment| one.lineage == self.lineage && one.first <= self.base && self.upto <= one.end;
         let found = segments(archive)?.into_iter().find(leads);
         found.ok_or_else(|| {
             let (base, upto) = (self.base, self.upto);

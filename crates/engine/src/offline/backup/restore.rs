@@ -139,8 +139,9 @@ fn begin_as(
             volume.describe()
         )));
     }
-    let is_ours =
-        |name: &String| super::create::is_of_volume(name) || [COPYING, FRESH, REPLAYING].contains(&name.as_str());
+    let is_ours = |name: &String| {
+        super::create::is_of_volume(name) || [COPYING, FRESH, REPLAYING].contains(&name.as_str())
+    };
     if let Some(other) = found.iter().find(|name| !has(COPYING) || !is_ours(name)) {
         return Err(Error::Invalid(format!("{} is not empty: it has {other}", volume.describe())));
     }

@@ -91,7 +91,7 @@ pub struct Instance {
     /// Only these keys change.
     pub keys: u64,
     pub changes: Vec<Change>,
-    /// Of each change.
+    /// One for each change.
     pub stamps: Vec<Stamp>,
     pub durable: usize,
     /// Milliseconds; 0: the log is not archived.

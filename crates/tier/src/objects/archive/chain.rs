@@ -35,7 +35,8 @@ pub fn chain(mut keys: Vec<StretchKey>) -> Vec<Segment> {
         began.sort_unstable();
         began.dedup_by_key(|(epoch, _)| *epoch);
         let limit = |epoch: u32| {
-            let later = began.iter().filter(|(other, _)| *other > epoch && !planted::FENCED_STRETCH_TAKEN.on());
+            let later =
+                began.iter().filter(|(other, _)| *other > epoch && !planted::FENCED_STRETCH_TAKEN.on());
             later.map(|(_, began)| *began).min().unwrap_or(Glsn::MAX)
         };
         for key in lineage {

@@ -185,8 +185,10 @@ impl Stretch {
 
 fn read(key: StretchKey, bytes: &[u8]) -> Result<Stretch, &'static str> {
     let cut = "is cut off";
-    let u32_at = |at: usize| bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes).ok_or(cut);
-    let u64_at = |at: usize| bytes.get(at..at + 8).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes).ok_or(cut);
+    let u32_at =
+        |at: usize| bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes).ok_or(cut);
+    let u64_at =
+        |at: usize| bytes.get(at..at + 8).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes).ok_or(cut);
     if bytes.get(4..8).ok_or(cut)? != MAGIC {
         return Err("has a format that is not known");
     }

@@ -31,7 +31,8 @@ fn a_key_reads_back_and_no_other_text_is_one() {
 
 #[test]
 fn stretches_that_join_are_one_segment_and_a_gap_begins_another() {
-    let keys = [key(1, 0, 0, 10), key(1, 0, 10, 20), key(1, 0, 25, 30), key(2, 30, 30, 30), key(2, 30, 30, 40)];
+    let keys =
+        [key(1, 0, 0, 10), key(1, 0, 10, 20), key(1, 0, 25, 30), key(2, 30, 30, 30), key(2, 30, 30, 40)];
     assert_eq!(segments(&keys), [(0, 20, 20), (25, 40, 40)]);
     // A writer that went on where its predecessor's last stretch, of which it did not know, had begun.
     assert_eq!(segments(&[key(1, 0, 0, 10), key(1, 0, 10, 20), key(2, 20, 5, 30)]), [(0, 30, 30)]);
@@ -61,7 +62,8 @@ fn stretch() -> Stretch {
             .into_iter()
             .map(|ops| {
                 let id = PageId::new(SpaceId(16), u32::from(n));
-                let header = RecordHeader { own, first, length: length as u32, ops_len: ops.len() as u32, id };
+                let header =
+                    RecordHeader { own, first, length: length as u32, ops_len: ops.len() as u32, id };
                 own = header.own_end();
                 (header, ops)
             })

@@ -1,7 +1,7 @@
 //! Replaying the archived log on a restored backup.
 //!
 //! The log's records are physical, but they cannot be put behind the restored volume's log as they are: its map's records name slots of the original's volume, which
-//! nobody copied. So they are *repeated*: each mini-transaction's changes of pages are made again, in the log's order, as a mini-transaction of the restored
+//! are not copied. So they are *repeated*: each mini-transaction's changes of pages are made again, in the log's order, as a mini-transaction of the restored
 //! instance, through its buffer pool and its own log. The map's records are left out, for the restored instance places its pages itself. What a page is
 //! changed from is exactly what it was on the original, because the backup has everything up to the end of its own log and the archive everything from
 //! there on; nothing has bypassed the log in between (`storage::archive`).
@@ -74,7 +74,8 @@ pub(in crate::offline) fn keep(volume: &dyn Disk, goal: &Goal) -> Result<()> {
     }
     let text = goal.encode();
     let mut buf = AlignedBuf::zeroed(GOAL);
-    let room = buf.get_mut(..text.len()).ok_or_else(|| Error::Invalid("the backup's name is too long".into()))?;
+    let room =
+        buf.get_mut(..text.len()).ok_or_else(|| Error::Invalid("the backup's name is too long".into()))?;
     room.copy_from_slice(&text);
     let file = volume.create(REPLAYING)?;
     file.grow(GOAL as u64, true)?;
@@ -159,7 +160,9 @@ fn catch_up(storage: &Storage) -> Result<()> {
     while let Some(id) = storage.pending.next_page() {
         match worker::finish(&storage.pending, &storage.pages, id) {
             Ok(()) => {}
-            Err(ReadError::BadRedo { .. }) if matches!(storage.map.locate(id), Located::Never) => storage.pending.done_with(id),
+            Err(ReadError::BadRedo { .. }) if matches!(storage.map.locate(id), Located::Never) => {
+                storage.pending.done_with(id)
+            }
             Err(error) => return Err(error.into()),
         }
     }
@@ -193,7 +196,9 @@ fn repeat(storage: &Storage, range: &[(RecordHeader, &[u8])]) -> Result<u64> {
     let end = range.first().map_or(0, |(header, _)| header.end());
     let mut changes: Vec<Change> = Vec::with_capacity(range.len());
     for (header, ops) in range.iter().filter(|(header, _)| header.id.space != SpaceId::MAP) {
-        let bad = |error: redo::BadRedo| Error::Corrupt(format!("the archived log's record at {}: {error}", header.own));
+        let bad = |error: redo::BadRedo| {
+            Error::Corrupt(format!("the archived log's record at {}: {error}", header.own))
+        };
         if let Some(known) = changes.iter_mut().find(|change| change.id == header.id) {
             redo::apply_all(&mut known.image, header.id, ops).map_err(bad)?;
             known.ops.extend_from_slice(ops);
