@@ -32,7 +32,7 @@ def commit_rows(connection, first, count):
         run(connection, "BEGIN")
         run(connection, f"INSERT INTO d.t VALUES ({n}, REPEAT('a', 200)), ({n + 1000000}, REPEAT(CHAR(65 + {n} % 26), {100000 if n % 4 == 0 else 10}))")
         if n % 5 == 0:
-            run(connection, f"UPDATE d.t SET pad = REPEAT('u', 300) WHERE id < {n}")
+            run(connection, f"UPDATE d.t SET pad = REPEAT('u', 300) WHERE id >= 0 AND id < {n}")
         run(connection, "COMMIT")
         moment = now_ms()
         wait_until(lambda: now_ms() > moment + 2)  # so that the moment lies between the two
@@ -98,7 +98,7 @@ def test_a_lost_volume_comes_back_as_of_any_moment(store, tmp_path):  # noqa: F8
             refused = terrace("restore", "--at", point, *to, code=2)
             assert "no backup can be brought to that point" in refused and "backup monday from" in refused, refused
         assert "is no time" in terrace("restore", "--at", "yesterday", *to, code=2)
-        nothing = named(store, "restored", "archive")
+        nothing = named(store, "backups", "archive")
         assert "has no archived log" in terrace("restore", "--at", utc(moment), "--volume", volume, *named(store, "restored"), *backups, *nothing, code=2)
 
         done = terrace("restore", "--at", utc(moment), *to)
