@@ -28,6 +28,8 @@ from servers import real_redis, terrace
 # A position made of any score means nothing in either server, nor does an order by members where scores differ.
 KEYS = [key for key in COLLECTION_KEYS + PLAIN_KEYS if key != "g1"]
 PLAIN_NAMES = [key for key in KEYS if key not in ("x1", "x2")]
+# What a script says that it uses.
+DECLARED = [*KEYS, "g1"]
 MODES = {
     "memory": None,
     "write-through": "maxmemory 64mb\nappendfsync always\ntiering-write-policy write-through\n",
@@ -69,7 +71,7 @@ class Steps:
             return [["MULTI"], *[self.inner() for _ in range(self.random.randint(1, 6))], [self.random.choice(["EXEC", "EXEC", "DISCARD"])]]
         if roll < 0.08:
             inner = self.inner()
-            return [["EVAL", SCRIPT, str(len(KEYS)), *KEYS, *inner]]
+            return [["EVAL", SCRIPT, str(len(DECLARED)), *DECLARED, *inner]]
         if roll < 0.2:
             return [self.command() for _ in range(self.random.randint(2, 20))]
         return [self.command()]
@@ -93,7 +95,7 @@ def comparable_step(step, replies):
     for command, reply in zip(step, replies):
         name = command[0].upper()
         if name == "EVAL":
-            forms.append(from_script(comparable(command[3 + len(KEYS) :], reply)))
+            forms.append(from_script(comparable(command[3 + len(DECLARED) :], reply)))
         elif name == "EXEC" and isinstance(reply, list) and len(reply) == len(queued) + 1:
             forms.append([comparable(*pair) for pair in zip(queued, reply[1:])])
         else:

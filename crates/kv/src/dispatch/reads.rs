@@ -131,7 +131,7 @@ impl Core {
             }
             let mut wait_now = wait.unwrap_or(Wait { losses, ..Wait::default() });
             wait_now.keys.clear();
-            // It does not wait yet: answers at once let nobody go on.
+            // It does not wait yet: answers that come at once let no client go on.
             wait_now.unread = usize::MAX;
             tier.waits.insert(id, wait_now);
             self.begin_reads();

@@ -1,7 +1,7 @@
 //! Removing the rows of emptied databases and of large collections that are gone, some at a time, in the background.
 //!
 //! What is to be removed is noted in `kv.meta` by the write that makes it needless, so removal goes on after a crash. Emptying a database makes its large
-//! collections gone as the removal meets their heads, but for those that the write knows to live on. Nothing is written to an element of a generation that is gone.
+//! collections gone as the removal meets their heads, except those that the write says live on. Nothing is written to an element of a generation that is gone.
 
 use super::REMOVED_TOGETHER;
 use crate::planted;
