@@ -40,3 +40,9 @@ pub static EMPTIED_TAKES_LIVE_COLLECTIONS: Switch = Switch::new();
 pub static HEAD_NOT_WRITTEN: Switch = Switch::new();
 /// An element that was absent counts as absent after it was added.
 pub static ABSENT_KEPT: Switch = Switch::new();
+/// A list in whose middle a listpack was inserted or removed is believed to be even.
+pub static UNEVEN_TAKEN_FOR_EVEN: Switch = Switch::new();
+/// A new score of a member of a large sorted set is not noted as a change.
+pub static SCORE_NOT_NOTED: Switch = Switch::new();
+/// A listpack that is evicted from the left side of a list leaves the gap where it was.
+pub static GAP_NOT_MOVED: Switch = Switch::new();

@@ -114,6 +114,12 @@ impl From<crate::value::large::BadHead> for StorageError {
     }
 }
 
+impl From<crate::value::large::BadElement> for StorageError {
+    fn from(_: crate::value::large::BadElement) -> StorageError {
+        StorageError::Corrupt("an element of a large collection cannot be read".into())
+    }
+}
+
 /// What became of a write.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {

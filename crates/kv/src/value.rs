@@ -22,7 +22,7 @@ pub mod table;
 pub mod zset;
 
 pub use hash::Hash;
-use large::{ElementValue, Head, LARGE_SET, Large};
+use large::{BadElement, ElementValue, Head, LARGE_LIST, LARGE_SET, LARGE_ZSET, Large};
 pub use list::List;
 pub use set::Set;
 pub use stream::Stream;
@@ -115,7 +115,9 @@ impl Value {
     pub fn large(&self) -> Option<&Large> {
         match self {
             Value::Hash(hash) => hash.large(),
+            Value::List(list) => list.large(),
             Value::Set(set) => set.large(),
+            Value::Zset(zset) => zset.large(),
             _ => None,
         }
     }
@@ -123,7 +125,9 @@ impl Value {
     pub fn large_mut(&mut self) -> Option<&mut Large> {
         match self {
             Value::Hash(hash) => hash.large_mut(),
+            Value::List(list) => list.large_mut(),
             Value::Set(set) => set.large_mut(),
+            Value::Zset(zset) => zset.large_mut(),
             _ => None,
         }
     }
@@ -132,7 +136,9 @@ impl Value {
     pub fn head(&self) -> Option<Head> {
         match self {
             Value::Hash(hash) => hash.head(),
+            Value::List(list) => list.head(),
             Value::Set(set) => set.head(),
+            Value::Zset(zset) => zset.head(),
             _ => None,
         }
     }
@@ -140,7 +146,9 @@ impl Value {
     /// A large collection of which no element is in memory.
     pub fn of_head(head: &Head) -> Value {
         match head.kind {
+            LARGE_LIST => Value::List(Box::new(List::of_head(head))),
             LARGE_SET => Value::Set(Box::new(Set::of_head(head))),
+            LARGE_ZSET => Value::Zset(Box::new(Zset::of_head(head))),
             _ => Value::Hash(Box::new(Hash::of_head(head))),
         }
     }
@@ -149,7 +157,9 @@ impl Value {
     pub fn is_to_be_large(&self) -> bool {
         match self {
             Value::Hash(hash) => hash.is_to_be_large(),
+            Value::List(list) => list.is_to_be_large(),
             Value::Set(set) => set.is_to_be_large(),
+            Value::Zset(zset) => zset.is_to_be_large(),
             _ => false,
         }
     }
@@ -158,7 +168,9 @@ impl Value {
     pub fn become_large(&mut self, generation: u64) {
         match self {
             Value::Hash(hash) => hash.become_large(generation),
+            Value::List(list) => list.become_large(generation),
             Value::Set(set) => set.become_large(generation),
+            Value::Zset(zset) => zset.become_large(generation),
             _ => {}
         }
     }
@@ -167,7 +179,9 @@ impl Value {
     pub fn end_large(&mut self) {
         match self {
             Value::Hash(hash) => hash.end_large(),
+            Value::List(list) => list.end_large(),
             Value::Set(set) => set.end_large(),
+            Value::Zset(zset) => zset.end_large(),
             _ => {}
         }
     }
@@ -176,7 +190,9 @@ impl Value {
     pub fn has_element(&self, name: &[u8]) -> bool {
         match self {
             Value::Hash(hash) => hash.has_element(name),
+            Value::List(list) => list.has_element(name),
             Value::Set(set) => set.has_element(name),
+            Value::Zset(zset) => zset.has_element(name),
             _ => false,
         }
     }
@@ -190,18 +206,42 @@ impl Value {
     pub fn element(&self, name: &[u8]) -> Option<ElementValue> {
         match self {
             Value::Hash(hash) => hash.stored_element(name),
+            Value::List(list) => list.stored_element(name),
             Value::Set(set) => set.stored_element(name),
+            Value::Zset(zset) => zset.stored_element(name),
             _ => None,
         }
     }
 
     /// Takes an element of storage into memory: no change.
-    pub fn admit(&mut self, name: &[u8], stored: &ElementValue) {
+    pub fn admit(&mut self, name: &[u8], stored: &ElementValue) -> Result<(), BadElement> {
         match self {
             Value::Hash(hash) => hash.admit(name, stored),
             Value::Set(set) => set.admit(name),
+            Value::Zset(zset) => return zset.admit(name, stored),
+            Value::List(list) => return list.admit(name, stored),
             _ => {}
         }
+        Ok(())
+    }
+
+    /// Storage does not have an element.
+    pub fn note_absent(&mut self, name: &[u8]) -> Result<(), BadElement> {
+        match self {
+            Value::List(list) => return list.note_absent(name),
+            _ if self.has_element(name) => {}
+            _ => self.large_mut().into_iter().for_each(|large| large.note_absent(name)),
+        }
+        Ok(())
+    }
+
+    /// All elements of storage were taken into memory.
+    pub fn end_load(&mut self) -> Result<(), BadElement> {
+        match self {
+            Value::List(list) => return list.end_load(),
+            _ => self.large_mut().into_iter().for_each(Large::completed),
+        }
+        Ok(())
     }
 
     /// Takes about `count` elements out of memory that `may_evict`, beginning at a place by chance. Returns how many went, absent ones included.
@@ -213,7 +253,9 @@ impl Value {
     ) -> usize {
         match self {
             Value::Hash(hash) => hash.evict_elements(random, count, may_evict),
+            Value::List(list) => list.evict_elements(count, may_evict),
             Value::Set(set) => set.evict_elements(random, count, may_evict),
+            Value::Zset(zset) => zset.evict_elements(random, count, may_evict),
             _ => 0,
         }
     }
@@ -222,7 +264,9 @@ impl Value {
     pub fn elements_in_memory(&self) -> usize {
         match self {
             Value::Hash(hash) => hash.elements_in_memory(),
+            Value::List(list) => list.elements_in_memory(),
             Value::Set(set) => set.elements_in_memory(),
+            Value::Zset(zset) => zset.elements_in_memory(),
             _ => 0,
         }
     }

@@ -2,6 +2,10 @@
 //! restarts; what is deleted is removed from storage; old values, snapshot files and eviction.
 
 mod client;
+#[path = "large_collections/lists.rs"]
+mod lists;
+#[path = "large_collections/sorted_sets.rs"]
+mod sorted_sets;
 
 use client::durable::{Process, serve_if_asked};
 use client::faulty::{Faulty, Healed};
@@ -341,22 +345,31 @@ fn a_snapshot_file_has_large_collections_whole_with_what_is_not_stored_yet() {
     fill(&mut one, "big", 3000, 4);
     let members: Vec<String> = (0..1000).map(|number| format!("m{number}")).collect();
     assert_eq!(one.ask(&format!("SADD set {}", members.join(" "))), int(1000));
+    let scored: Vec<String> = (0..1000).map(|number| format!("{number}.5 m{number}")).collect();
+    assert_eq!(one.ask(&format!("ZADD scores {}", scored.join(" "))), int(1000));
+    let elements: Vec<String> = (0..3000).map(|number| format!("element-{number}")).collect();
+    assert_eq!(one.ask(&format!("RPUSH list {}", elements.join(" "))), int(3000));
     let healed = Healed(faulty);
     healed.hold_writes();
     one.send("HSET big f1 new added 1");
     healed.wait_for_write();
     one.send("HDEL big f2");
     one.send("SREM set m7");
+    one.send("ZADD scores -1 m7");
+    one.send("LPUSH list first");
     let mut two = server.connect();
     assert_eq!(two.ask("SAVE"), ok());
     let bytes = snapshot.0.lock().clone();
     let mut reader = terrace_kv::rdb::file::FileReader::new(&bytes[..], bytes.len() as u64).unwrap();
     let (mut hash, mut set) = (BTreeMap::new(), BTreeSet::new());
+    let (mut scores, mut list) = (BTreeMap::new(), Vec::new());
     while let Some(record) = reader.next_record().unwrap() {
         let terrace_kv::rdb::file::Record::Key(record) = record else { continue };
         match record.object {
             Object::Hash(pairs) => hash.extend(pairs),
             Object::Set(members) => set.extend(members),
+            Object::Zset(members) => scores.extend(members),
+            Object::List(elements) => list.extend(elements),
             other => panic!("{other:?}"),
         }
     }
@@ -364,6 +377,9 @@ fn a_snapshot_file_has_large_collections_whole_with_what_is_not_stored_yet() {
     assert_eq!(hash[&b"f3"[..]], value(3, 4).as_bytes());
     // The client that waits may have been executed after the save.
     assert!((3000..=3001).contains(&hash.len()) && (999..=1000).contains(&set.len()));
+    assert_eq!((scores.len(), scores[&b"m8"[..]]), (1000, 8.5));
+    list.retain(|element| element != b"first");
+    assert!(list.iter().eq(elements.iter().map(String::as_bytes)), "{} elements", list.len());
 }
 
 #[test]

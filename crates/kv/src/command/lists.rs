@@ -324,6 +324,10 @@ fn lrange(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
     };
     let range = index_range(start, stop, list.len());
     reply.array(range.len());
+    // Nothing was read for an empty range.
+    if range.is_empty() {
+        return Ok(());
+    }
     for element in list.iter_from(range.start).take(range.len()) {
         collections::bulk(reply, element);
     }

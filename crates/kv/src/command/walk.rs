@@ -3,7 +3,7 @@
 use super::Ctx;
 use crate::rdb::kind;
 use crate::storage::{Key, Position};
-use crate::value::large::LARGE_SET;
+use crate::value::large::{LARGE_LIST, LARGE_SET, LARGE_ZSET};
 use std::collections::HashSet;
 
 /// What a walk has found.
@@ -17,9 +17,11 @@ pub struct Walked {
 fn type_name(type_byte: u8) -> &'static str {
     match type_byte {
         kind::STRING => "string",
-        kind::LIST | kind::LIST_ZIPLIST | kind::LIST_QUICKLIST | kind::LIST_QUICKLIST_2 => "list",
+        kind::LIST | kind::LIST_ZIPLIST | kind::LIST_QUICKLIST | kind::LIST_QUICKLIST_2 | LARGE_LIST => {
+            "list"
+        }
         kind::SET | kind::SET_INTSET | LARGE_SET => "set",
-        kind::ZSET | kind::ZSET_2 | kind::ZSET_ZIPLIST | kind::ZSET_LISTPACK => "zset",
+        kind::ZSET | kind::ZSET_2 | kind::ZSET_ZIPLIST | kind::ZSET_LISTPACK | LARGE_ZSET => "zset",
         kind::STREAM_LISTPACKS | kind::STREAM_LISTPACKS_2 => "stream",
         _ => "hash",
     }

@@ -7,8 +7,11 @@ use super::collections::{
 use super::table::{Access, Flags, Group, Keys, Row, flags};
 use super::{Arg, CommandError, Ctx, Done, args};
 use crate::keyspace::{Class, Keyspace};
+use crate::storage::StorageError;
 use crate::value::decimal::{format_g17, format_score, parse_double};
+use crate::value::large;
 use crate::value::limits::CollectionLimits;
+use crate::value::listpack::Element;
 use crate::value::zset::Zset;
 
 const READ: Flags = Flags::READONLY;
@@ -513,6 +516,7 @@ fn zrandmember(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
 
 fn zscan(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
     Scan::cursor(args)?;
+    let walked = collections::walked(ctx);
     let (db, reply) = ctx.split();
     let Some(zset) = read_zset(db, args[1])? else {
         Scan::reply(reply, 0, &[]);
@@ -520,15 +524,30 @@ fn zscan(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
     };
     let scan = Scan::parse(args)?;
     let mut elements = Vec::new();
-    let cursor = {
-        // Redis prints what a listpack holds as it is.
-        let format = if matches!(zset, Zset::Pack(_)) { format_score } else { format_g17 };
-        zset.scan(scan.cursor, scan.count, |member, score| {
-            if scan.matches(member) {
-                elements.push(member.to_vec());
-                elements.push(format(score).into_bytes());
+    // Redis prints what a listpack holds as it is.
+    let format = if zset.pack().is_some() { format_score } else { format_g17 };
+    let mut add = |member: Element<'_>, score: f64| {
+        if scan.matches(member) {
+            elements.push(member.to_vec());
+            elements.push(format(score).into_bytes());
+        }
+    };
+    let cursor = match walked {
+        Some(walked) => {
+            // What memory knows of a member is newer.
+            for found in &walked.found {
+                if !zset.has_element(&found.name) && !zset.is_known_absent(&found.name) {
+                    let score = large::parse_score(&found.value.rdb).map_err(StorageError::from);
+                    let score = score.map_err(|error| CommandError::err(format_args!("storage: {error}")))?;
+                    add(Element::Bytes(&found.name), score);
+                }
             }
-        })
+            for name in walked.names(|name, _| zset.has_element(name)) {
+                zset.score(name).into_iter().for_each(|score| add(Element::Bytes(name), score));
+            }
+            walked.cursor
+        }
+        None => zset.scan(scan.cursor, scan.count, add),
     };
     Scan::reply(reply, cursor, &elements);
     Ok(())

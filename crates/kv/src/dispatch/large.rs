@@ -21,6 +21,7 @@ use crate::tiering::fetch::{Urgency, Waiter};
 use crate::tiering::queue::{Before, Changed};
 use crate::value::Value;
 use crate::value::large::ElementValue;
+use crate::value::list::Missing;
 use smallvec::SmallVec;
 use std::collections::HashSet;
 
@@ -56,6 +57,8 @@ pub(super) fn element_value(stored: &Stored) -> ElementValue {
 #[derive(Default)]
 struct Unknown {
     elements: Vec<Key>,
+    /// Rows in memory that are needed with them.
+    known: Vec<Key>,
     /// Collections that are to be read whole.
     whole: Vec<u64>,
     walk: Option<u64>,
@@ -90,6 +93,12 @@ impl Core {
         }
         let mut needs = needs::of_command(client, found, args);
         needs.extend_from_slice(by_patterns);
+        // A client that waits for the new name is served at once, and may need anything of it.
+        let serves =
+            |key: &Key| self.server.waiting.contains_key(&(key.db, crate::keyspace::Key::new(&key.name)));
+        if needs::renames(found) && keys.iter().any(serves) {
+            needs.iter_mut().for_each(|(_, needs)| *needs = Needs::Whole);
+        }
         let unknown = self.unknown(client.id, &needs);
         if unknown.is_empty() {
             return None;
@@ -99,7 +108,7 @@ impl Core {
         let tier = self.server.tier.as_deref_mut()?;
         let mut wait = wait.unwrap_or(Wait { losses: tier.losses, ..Wait::default() });
         wait.unread = unknown.elements.len();
-        wait.keys = keys.iter().chain(&unknown.elements).cloned().collect();
+        wait.keys = keys.iter().chain(&unknown.elements).chain(&unknown.known).cloned().collect();
         tier.pin(&wait.keys);
         tier.waits.insert(id, wait);
         for element in &unknown.elements {
@@ -151,6 +160,21 @@ impl Core {
             match needs {
                 Needs::Head => {}
                 Needs::Whole => load(),
+                Needs::List(part) => {
+                    let Value::List(list) = value else { continue };
+                    let of = |name: [u8; 8]| Key::element(key.db, large.generation, &name);
+                    match list.missing(part) {
+                        Missing::Nothing => {}
+                        Missing::Whole => load(),
+                        Missing::Packs { to_read, known } => {
+                            unknown.known.extend(known.into_iter().map(of));
+                            let new = to_read.into_iter().map(of).filter(|key| named.insert(key.clone()));
+                            unknown.elements.extend(new);
+                        }
+                    }
+                }
+                // The command refuses it.
+                Needs::Elements(_) if matches!(value, Value::List(_)) => {}
                 // Fields that are not in memory may have expired.
                 Needs::Elements(_) if large.later_ms().is_some_and(|at_ms| at_ms <= db.now_ms) => load(),
                 Needs::Elements(names) => {
@@ -235,20 +259,19 @@ impl Core {
         if tier.collections.loads.get(&generation).is_none_or(|load| load.id != id) {
             return;
         }
-        let value = collection(&mut self.dbs, &tier.collections, generation);
-        let next = match (piece, value) {
-            (Ok(piece), Some(value)) => {
-                piece
-                    .found
-                    .iter()
-                    .for_each(|element| value.admit(&element.name, &element_value(&element.value)));
-                if piece.next.is_none()
-                    && let Some(large) = value.large_mut()
-                {
-                    large.completed();
+        let mut value = collection(&mut self.dbs, &tier.collections, generation);
+        let piece = piece.and_then(|piece| {
+            if let Some(value) = &mut value {
+                let mut found = piece.found.iter();
+                found.try_for_each(|element| value.admit(&element.name, &element_value(&element.value)))?;
+                if piece.next.is_none() {
+                    value.end_load()?;
                 }
-                piece.next
             }
+            Ok(piece)
+        });
+        let next = match (piece, value) {
+            (Ok(piece), Some(_)) => piece.next,
             (Err(error), _) => {
                 let load = tier.collections.loads.get(&generation);
                 for client in load.into_iter().flat_map(|load| &load.waiters) {
@@ -279,22 +302,20 @@ impl Core {
     ) {
         let Some(tier) = self.server.tier.as_deref_mut() else { return };
         tier.collections.counters.fetched += 1;
-        match read {
-            Ok(stored) => {
-                // A collection that is gone: its waiters find what followed it.
-                if let Some(value) = collection(&mut self.dbs, &tier.collections, generation) {
-                    match stored {
-                        Some(stored) => value.admit(&key.name, &element_value(&stored)),
-                        None if value.has_element(&key.name) => {}
-                        None => value.large_mut().into_iter().for_each(|large| large.note_absent(&key.name)),
-                    }
-                }
+        // A collection that is gone: its waiters find what followed it.
+        let value = collection(&mut self.dbs, &tier.collections, generation);
+        let taken = match (read, value) {
+            (Err(error), _) => Err(error),
+            (Ok(_), None) => Ok(()),
+            (Ok(Some(stored)), Some(value)) => {
+                value.admit(&key.name, &element_value(&stored)).map_err(StorageError::from)
             }
-            Err(error) => {
-                for waiter in &waiters {
-                    if let Some(wait) = tier.waits.get_mut(waiter) {
-                        wait.error = Some(error.clone());
-                    }
+            (Ok(None), Some(value)) => value.note_absent(&key.name).map_err(StorageError::from),
+        };
+        if let Err(error) = taken {
+            for waiter in &waiters {
+                if let Some(wait) = tier.waits.get_mut(waiter) {
+                    wait.error = Some(error.clone());
                 }
             }
         }

@@ -230,7 +230,9 @@ impl Core {
             if let (Some(tier), Some(stored)) = (&self.server.tier, stored)
                 && let Some(value) = collection(&mut self.dbs, &tier.collections, generation)
             {
-                value.admit(&key.name, &element_value(&stored));
+                // What was serialised here can be read here.
+                let admitted = value.admit(&key.name, &element_value(&stored));
+                debug_assert!(admitted.is_ok(), "{key:?} cannot be read");
             }
             return;
         }

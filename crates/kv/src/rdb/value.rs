@@ -154,7 +154,7 @@ fn write_hash(out: &mut Vec<u8>, hash: &Hash, string: WriteString) -> u8 {
 }
 
 fn write_zset(out: &mut Vec<u8>, zset: &Zset, string: WriteString) -> u8 {
-    if let Zset::Pack(pack) = zset {
+    if let Some(pack) = zset.pack() {
         string(out, pack.as_bytes());
         return kind::ZSET_LISTPACK;
     }

@@ -1,8 +1,9 @@
 //! Large collections: what memory knows of a collection whose elements are rows of their own in storage.
 //!
-//! A hash or set that leaves its compact encoding and has more than [`ELEMENTS_MAX`] elements or [`BYTES_MAX`] bytes becomes large with the command that made it
-//! so, and stays large. Its table has the elements that are in memory. Beside it stand here the number of elements, which of those that are not in the
-//! table are known to be absent, and what the present command has changed.
+//! A list of more than [`BYTES_MAX`] bytes, and a hash, set or sorted set that leaves its compact encoding and has more than [`ELEMENTS_MAX`] elements or `BYTES_MAX`
+//! bytes, becomes large with the command that made it so, and stays large. Its table has the elements that are in memory. Beside it stand here the number of
+//! elements, which of those that are not in the table are known to be absent, and what the present command has changed. The rows of a list are its listpacks
+//! (`list::packs`): what is said here of elements and their names holds for these and their numbers.
 //!
 //! The *head* is what storage keeps under the key: generation, number of elements, and a time before which no field expires. It is
 //! written with each change of an element, in the same write.
@@ -34,6 +35,8 @@ const ABSENT_OVERHEAD: usize = 24;
 /// The first byte of a head, in place of a type of RDB.
 pub const LARGE_HASH: u8 = 240;
 pub const LARGE_SET: u8 = 241;
+pub const LARGE_ZSET: u8 = 242;
+pub const LARGE_LIST: u8 = 243;
 
 thread_local! {
     static MISSES: Cell<u64> = const { Cell::new(0) };
@@ -44,9 +47,18 @@ pub fn misses() -> u64 {
     MISSES.get()
 }
 
+/// A command asked a large collection for what is not known.
+pub fn count_miss() {
+    MISSES.set(MISSES.get() + 1);
+}
+
 /// The head of a large collection cannot be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BadHead;
+
+/// An element of a large collection cannot be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BadElement;
 
 /// An element as storage keeps it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -54,6 +66,18 @@ pub struct ElementValue {
     /// Milliseconds since the epoch.
     pub expires_ms: Option<i64>,
     pub value: Vec<u8>,
+}
+
+/// The score of a member as storage keeps it: exactly, which its text in a listpack is not for a negative zero.
+pub fn score_bytes(score: f64) -> [u8; 8] {
+    score.to_bits().to_be_bytes()
+}
+
+/// The score that a stored element is.
+pub fn parse_score(stored: &[u8]) -> Result<f64, BadElement> {
+    let bits = stored.try_into().map_err(|_| BadElement)?;
+    let score = f64::from_bits(u64::from_be_bytes(bits));
+    if score.is_nan() { Err(BadElement) } else { Ok(score) }
 }
 
 /// A stable hash of a name: it is part of what is stored.
@@ -76,23 +100,48 @@ pub struct Head {
     pub len: u64,
     /// No element expires before, in milliseconds since the epoch.
     pub next_ms: Option<i64>,
+    /// Lists have them.
+    pub packs: Option<PackNumbers>,
+}
+
+/// The numbers of the listpacks of a large list.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PackNumbers {
+    pub first: u64,
+    pub last: u64,
+    /// Whether all numbers from the first to the last at the distance of neighbours are there, and no others.
+    pub is_even: bool,
 }
 
 impl Head {
     /// The head that a stored value is, if it is one.
     pub fn parse(form: &[u8]) -> Result<Option<Head>, BadHead> {
-        let Some((kind @ &(LARGE_HASH | LARGE_SET), rest)) = form.split_first() else { return Ok(None) };
+        let Some((&kind, rest)) = form.split_first() else { return Ok(None) };
+        let len = match kind {
+            LARGE_HASH | LARGE_SET | LARGE_ZSET => 24,
+            LARGE_LIST => 41,
+            _ => return Ok(None),
+        };
+        if rest.len() != len {
+            return Err(BadHead);
+        }
         let number = |at: usize| {
             let bytes = rest.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
-            bytes.map(u64::from_be_bytes)
+            bytes.map(u64::from_be_bytes).ok_or(BadHead)
         };
-        match (number(0), number(8), number(16)) {
-            (Some(generation), Some(len), Some(next)) if rest.len() == 24 => {
-                let next_ms = (next != u64::MAX).then_some(i64::try_from(next).unwrap_or(i64::MAX));
-                Ok(Some(Head { kind: *kind, generation, len, next_ms }))
+        let (generation, len, next) = (number(0)?, number(8)?, number(16)?);
+        let next_ms = (next != u64::MAX).then_some(i64::try_from(next).unwrap_or(i64::MAX));
+        let packs = match kind {
+            LARGE_LIST => {
+                let (first, last) = (number(24)?, number(32)?);
+                if first > last || rest[40] > 1 {
+                    return Err(BadHead);
+                }
+                Some(PackNumbers { first, last, is_even: rest[40] == 1 })
             }
-            _ => Err(BadHead),
-        }
+            _ => None,
+        };
+        Ok(Some(Head { kind, generation, len, next_ms, packs }))
     }
 
     pub fn bytes(&self) -> Vec<u8> {
@@ -100,6 +149,11 @@ impl Head {
         form.extend_from_slice(&self.generation.to_be_bytes());
         form.extend_from_slice(&self.len.to_be_bytes());
         form.extend_from_slice(&self.next_ms.map_or(u64::MAX, |at_ms| at_ms.max(0) as u64).to_be_bytes());
+        if let Some(packs) = &self.packs {
+            form.extend_from_slice(&packs.first.to_be_bytes());
+            form.extend_from_slice(&packs.last.to_be_bytes());
+            form.push(u8::from(packs.is_even));
+        }
         form
     }
 }
@@ -141,7 +195,7 @@ impl Large {
             generation,
             len,
             is_complete: true,
-            ..Large::of(&Head { kind: 0, generation, len: 0, next_ms: None })
+            ..Large::of(&Head { kind: 0, generation, len: 0, next_ms: None, packs: None })
         }
     }
 
@@ -188,14 +242,14 @@ impl Large {
     /// An element that is not in the table was asked for: it is known to be absent, or the command must not have asked.
     pub fn check_absent(&self, name: &[u8]) {
         if !self.knows_absent(name) {
-            MISSES.set(MISSES.get() + 1);
+            count_miss();
         }
     }
 
     /// All elements were asked for.
     pub fn check_complete(&self) {
         if !self.is_complete {
-            MISSES.set(MISSES.get() + 1);
+            count_miss();
         }
     }
 
@@ -207,14 +261,27 @@ impl Large {
                 self.forget_absent(name);
             }
         }
-        self.changed.push(ChangedElement { name: name.into(), existed: !is_new });
+        self.note(name, !is_new);
     }
 
     /// A command has removed an element.
     pub fn removed(&mut self, name: &[u8]) {
         self.len = self.len.saturating_sub(1);
         self.note_absent(name);
-        self.changed.push(ChangedElement { name: name.into(), existed: true });
+        self.note(name, true);
+    }
+
+    /// A command has changed a row. `existed`: it was there before.
+    pub fn note(&mut self, name: &[u8], existed: bool) {
+        // The first change of a row says what was before.
+        if self.changed.last().is_none_or(|last| *last.name != *name) {
+            self.changed.push(ChangedElement { name: name.into(), existed });
+        }
+    }
+
+    /// The number of elements of a row has changed.
+    pub fn resized(&mut self, before: usize, now: usize) {
+        self.len = (self.len + now).saturating_sub(before);
     }
 
     /// Storage does not have an element, or will not.
@@ -239,6 +306,11 @@ impl Large {
             changed.dedup_by(|later, first| later.name == first.name);
         }
         changed
+    }
+
+    #[cfg(test)]
+    pub fn changed_len(&self) -> usize {
+        self.changed.len()
     }
 
     pub fn has_changed(&self) -> bool {
@@ -273,37 +345,54 @@ impl Large {
     }
 }
 
-/// Takes about `count` elements that `may_evict` out of a table, beginning at a place by chance. Returns how many went, absent ones included. `removed` is
-/// handed each, and says when it expires.
-pub fn evict<V>(
+/// The elements of a large collection that are in memory.
+pub trait Resident {
+    fn count(&self) -> usize;
+    fn name_at(&self, place: u32) -> &[u8];
+    /// Takes an element out, and says when it expires.
+    fn take(&mut self, name: &[u8]) -> Option<i64>;
+}
+
+impl Resident for Table<()> {
+    fn count(&self) -> usize {
+        Table::len(self)
+    }
+    fn name_at(&self, place: u32) -> &[u8] {
+        self.key_at(place)
+    }
+    fn take(&mut self, name: &[u8]) -> Option<i64> {
+        self.remove(name);
+        None
+    }
+}
+
+/// Takes about `count` elements that `may_evict` out of memory, beginning at a place by chance. Returns how many went, absent ones included.
+pub fn evict(
     large: &mut Large,
-    table: &mut Table<V>,
+    elements: &mut impl Resident,
     random: u64,
     count: usize,
     mut may_evict: impl FnMut(&[u8]) -> bool,
-    mut removed: impl FnMut(&[u8], V) -> Option<i64>,
 ) -> usize {
     let mut evicted = 0;
-    if large.absent_len() > table.len() {
+    if large.absent_len() > elements.count() {
         evicted += large.forget_all_absent(&mut may_evict);
     }
-    let mut place = (random % (table.len() as u64).max(1)) as usize;
+    let mut place = (random % (elements.count() as u64).max(1)) as usize;
     // Of many dirty elements, not all are looked at.
     for _ in 0..2 * count {
-        if evicted >= count || table.is_empty() {
+        if evicted >= count || elements.count() == 0 {
             break;
         }
-        place = if place >= table.len() { 0 } else { place };
-        let name = table.key_at(place as u32);
+        place = if place >= elements.count() { 0 } else { place };
+        let name = elements.name_at(place as u32);
         if !may_evict(name) {
             place += 1;
             continue;
         }
         let name: Box<[u8]> = name.into();
-        if let Some(entry) = table.remove(&name) {
-            large.evicted(removed(&name, entry.value));
-            evicted += 1;
-        }
+        large.evicted(elements.take(&name));
+        evicted += 1;
     }
     if evicted == 0 {
         evicted += large.forget_all_absent(&mut may_evict);
@@ -342,12 +431,29 @@ mod tests {
     #[test]
     fn a_head_is_read_as_it_was_written_and_other_values_are_none() {
         for next_ms in [None, Some(0), Some(1_700_000_000_000)] {
-            let head = Head { kind: LARGE_HASH, generation: 7, len: 1 << 33, next_ms };
+            let head = Head { kind: LARGE_HASH, generation: 7, len: 1 << 33, next_ms, packs: None };
             assert_eq!(Head::parse(&head.bytes()), Ok(Some(head)));
             assert!(Head::parse(&head.bytes()[..20]).is_err());
         }
+        for is_even in [false, true] {
+            let packs = Some(PackNumbers { first: 5, last: 1 << 63, is_even });
+            let head = Head { kind: LARGE_LIST, generation: 7, len: 9, next_ms: None, packs };
+            let bytes = head.bytes();
+            assert_eq!(Head::parse(&bytes), Ok(Some(head)));
+            assert!(Head::parse(&bytes[..25]).is_err() && Head::parse(&bytes[..41]).is_err());
+            assert!(Head::parse(&[&bytes[..41], &[2]].concat()).is_err());
+        }
         assert_eq!(Head::parse(b"\x00\x03abc"), Ok(None));
         assert_eq!(Head::parse(b""), Ok(None));
+    }
+
+    #[test]
+    fn scores_are_read_as_they_were_written_and_other_values_are_errors() {
+        for score in [0.0, -0.0, 1.5, f64::NEG_INFINITY, f64::MAX, f64::MIN_POSITIVE] {
+            assert_eq!(parse_score(&score_bytes(score)).map(f64::to_bits), Ok(score.to_bits()));
+        }
+        assert_eq!(parse_score(&score_bytes(f64::NAN)), Err(BadElement));
+        assert_eq!(parse_score(b"1.5"), Err(BadElement));
     }
 
     #[test]

@@ -5,12 +5,18 @@
 //! member) is a range of ranks: `partition` finds its ends.
 //!
 //! Invariants: no score is NaN; the table and the order hold the same entries; a slot's place is its member's.
+//!
+//! A large sorted set (`large`) has in its table and its order the members that are in memory.
+
+mod elements;
 
 use super::decimal::{format_score, parse_double};
+use super::large::{self, Large};
 use super::limits::CollectionLimits;
 use super::listpack::{Element, Listpack, Pos};
 use super::ranked::{Ranked, Slot};
 use super::table::Table;
+use crate::planted;
 use std::cmp::Ordering;
 use std::ops::Range;
 
@@ -21,9 +27,24 @@ pub struct Ordered {
 }
 
 #[derive(Debug, Clone)]
-pub enum Zset {
+enum Body {
     Pack(Listpack),
     Ordered(Box<Ordered>),
+}
+
+#[derive(Debug)]
+pub struct Zset {
+    body: Body,
+    /// `None`: the sorted set is stored whole.
+    large: Option<Box<Large>>,
+}
+
+/// A copy is a collection of its own: it is not large yet.
+impl Clone for Zset {
+    fn clone(&self) -> Zset {
+        self.check_complete();
+        Zset { body: self.body.clone(), large: None }
+    }
 }
 
 impl Default for Zset {
@@ -93,18 +114,29 @@ impl Ordered {
 
 impl Zset {
     pub fn new() -> Self {
-        Zset::Pack(Listpack::new())
+        Zset { body: Body::Pack(Listpack::new()), large: None }
+    }
+
+    /// The listpack of a small sorted set.
+    pub fn pack(&self) -> Option<&Listpack> {
+        match &self.body {
+            Body::Pack(pack) => Some(pack),
+            Body::Ordered(_) => None,
+        }
     }
 
     /// An empty set in the encoding for large ones, for a result that is built whole and then compacted.
     pub fn new_ordered() -> Self {
-        Zset::Ordered(Box::default())
+        Zset { body: Body::Ordered(Box::default()), large: None }
     }
 
     pub fn len(&self) -> usize {
-        match self {
-            Zset::Pack(pack) => pack.len() / 2,
-            Zset::Ordered(ordered) => ordered.table.len(),
+        if let Some(large) = &self.large {
+            return large.len();
+        }
+        match &self.body {
+            Body::Pack(pack) => pack.len() / 2,
+            Body::Ordered(ordered) => ordered.table.len(),
         }
     }
 
@@ -113,18 +145,19 @@ impl Zset {
     }
 
     pub fn heap_bytes(&self) -> usize {
-        match self {
-            Zset::Pack(pack) => pack.heap_bytes(),
-            Zset::Ordered(ordered) => {
+        let body = match &self.body {
+            Body::Pack(pack) => pack.heap_bytes(),
+            Body::Ordered(ordered) => {
                 size_of::<Ordered>() + ordered.table.heap_bytes() + ordered.ranked.heap_bytes()
             }
-        }
+        };
+        body + self.large.as_ref().map_or(0, |large| large.heap_bytes())
     }
 
     pub fn encoding(&self) -> &'static str {
-        match self {
-            Zset::Pack(_) => "listpack",
-            Zset::Ordered(_) => "skiplist",
+        match &self.body {
+            Body::Pack(_) => "listpack",
+            Body::Ordered(_) => "skiplist",
         }
     }
 
@@ -133,18 +166,22 @@ impl Zset {
     }
 
     pub fn score(&self, member: &[u8]) -> Option<f64> {
-        match self {
-            Zset::Pack(pack) => {
+        match &self.body {
+            Body::Pack(pack) => {
                 let score = pack.next(Self::find_in_pack(pack, member)?)?;
                 Some(score_of(pack.get(score)))
             }
-            Zset::Ordered(ordered) => ordered.table.get(member).copied(),
+            Body::Ordered(ordered) => {
+                let score = ordered.table.get(member).copied();
+                self.check_found(score.is_some(), member);
+                score
+            }
         }
     }
 
     /// Sets the score of a member. Returns its old score, or `None` if it is new.
     pub fn insert(&mut self, member: &[u8], score: f64, limits: &CollectionLimits) -> Option<f64> {
-        if let Zset::Pack(pack) = self {
+        if let Body::Pack(pack) = &mut self.body {
             if let Some(pos) = Self::find_in_pack(pack, member) {
                 let old = pack.next(pos).map_or(0.0, |at| score_of(pack.get(at)));
                 if old != score {
@@ -162,17 +199,26 @@ impl Zset {
             }
             self.to_ordered();
         }
-        let Zset::Ordered(ordered) = self else { return None };
+        let Body::Ordered(ordered) = &mut self.body else { return None };
         match ordered.table.find(member) {
             Some(place) => {
                 let old = *ordered.table.value_at(place);
                 if old != score {
                     ordered.set_score(place, score);
+                    if let Some(large) = &mut self.large
+                        && !planted::SCORE_NOT_NOTED.on()
+                    {
+                        large.set(member, false);
+                    }
                 }
                 Some(old)
             }
             None => {
                 ordered.insert_new(member.into(), score);
+                if let Some(large) = &mut self.large {
+                    large.check_absent(member);
+                    large.set(member, true);
+                }
                 None
             }
         }
@@ -199,33 +245,43 @@ impl Zset {
 
     /// Removes a member, and returns its score.
     pub fn remove(&mut self, member: &[u8]) -> Option<f64> {
-        match self {
-            Zset::Pack(pack) => {
+        match &mut self.body {
+            Body::Pack(pack) => {
                 let pos = Self::find_in_pack(pack, member)?;
                 let score = pack.next(pos).map(|at| score_of(pack.get(at)));
                 pack.remove_run(pos, 2);
                 score
             }
-            Zset::Ordered(ordered) => ordered.remove(member),
+            Body::Ordered(ordered) => {
+                let score = ordered.remove(member);
+                if let Some(large) = &mut self.large {
+                    match score {
+                        Some(_) => large.removed(member),
+                        None => large.check_absent(member),
+                    }
+                }
+                score
+            }
         }
     }
 
     /// Converts to the table with ranks.
     pub fn to_ordered(&mut self) {
-        let Zset::Pack(pack) = self else { return };
+        let Body::Pack(pack) = &self.body else { return };
         let mut ordered =
             Box::new(Ordered { table: Table::with_capacity(pack.len() / 2 + 1), ranked: Ranked::new() });
         let mut elements = pack.iter();
         while let (Some(member), Some(score)) = (elements.next(), elements.next()) {
             ordered.insert_new(member.to_box(), score_of(score));
         }
-        *self = Zset::Ordered(ordered);
+        self.body = Body::Ordered(ordered);
     }
 
     /// Converts to a listpack if it fits the limits: for a result that was built whole.
     pub fn compact(&mut self, limits: &CollectionLimits) {
-        let Zset::Ordered(ordered) = self else { return };
-        if ordered.table.len() > limits.zset_max_listpack_entries
+        let Body::Ordered(ordered) = &self.body else { return };
+        if self.large.is_some()
+            || ordered.table.len() > limits.zset_max_listpack_entries
             || ordered.table.iter().any(|(member, _)| member.len() > limits.zset_max_listpack_value)
         {
             return;
@@ -235,18 +291,19 @@ impl Zset {
             pack.push_back(member.bytes(&mut itoa::Buffer::new()));
             pack.push_back(format_score(score).as_bytes());
         }
-        *self = Zset::Pack(pack);
+        self.body = Body::Pack(pack);
     }
 
     /// How many entries stand before the first for which `before` is false. `before` must be true for a
     /// prefix of the order and false for the rest.
     pub fn partition(&self, mut before: impl FnMut(f64, &[u8]) -> bool) -> usize {
-        match self {
-            Zset::Pack(_) => self
+        self.check_complete();
+        match &self.body {
+            Body::Pack(_) => self
                 .iter_from(0)
                 .take_while(|(member, score)| before(*score, member.bytes(&mut itoa::Buffer::new())))
                 .count(),
-            Zset::Ordered(ordered) => ordered.ranked.rank(|slot| {
+            Body::Ordered(ordered) => ordered.ranked.rank(|slot| {
                 if before(slot.score, ordered.table.key_at(slot.place)) {
                     Ordering::Less
                 } else {
@@ -258,12 +315,13 @@ impl Zset {
 
     /// The rank of a member, ascending, and its score.
     pub fn rank(&self, member: &[u8]) -> Option<(usize, f64)> {
-        match self {
-            Zset::Pack(_) => {
+        self.check_complete();
+        match &self.body {
+            Body::Pack(_) => {
                 let rank = self.iter_from(0).position(|(own, _)| own.is(member))?;
                 Some((rank, self.score(member)?))
             }
-            Zset::Ordered(ordered) => {
+            Body::Ordered(ordered) => {
                 let score = *ordered.table.get(member)?;
                 Some((
                     ordered.ranked.rank(|slot| {
@@ -282,8 +340,9 @@ impl Zset {
 
     /// The entries from `rank` on, ascending.
     pub fn iter_from(&self, rank: usize) -> Box<dyn Iterator<Item = (Element<'_>, f64)> + '_> {
-        match self {
-            Zset::Pack(pack) => {
+        self.check_complete();
+        match &self.body {
+            Body::Pack(pack) => {
                 let mut elements = rank
                     .checked_mul(2)
                     .and_then(|index| pack.at(index))
@@ -292,7 +351,7 @@ impl Zset {
                     .flatten();
                 Box::new(std::iter::from_fn(move || Some((elements.next()?, score_of(elements.next()?)))))
             }
-            Zset::Ordered(ordered) => Box::new(
+            Body::Ordered(ordered) => Box::new(
                 ordered
                     .ranked
                     .iter_from(rank)
@@ -303,8 +362,9 @@ impl Zset {
 
     /// The entries from `rank` on, descending.
     pub fn iter_back_from(&self, rank: usize) -> Box<dyn Iterator<Item = (Element<'_>, f64)> + '_> {
-        match self {
-            Zset::Pack(pack) => {
+        self.check_complete();
+        match &self.body {
+            Body::Pack(pack) => {
                 let mut at = rank.checked_mul(2).and_then(|index| pack.at(index));
                 Box::new(std::iter::from_fn(move || {
                     let pos = at?;
@@ -313,7 +373,7 @@ impl Zset {
                     Some((pack.get(pos), score_of(pack.get(score))))
                 }))
             }
-            Zset::Ordered(ordered) => Box::new(
+            Body::Ordered(ordered) => Box::new(
                 ordered
                     .ranked
                     .iter_back_from(rank)
@@ -328,18 +388,22 @@ impl Zset {
         if ranks.start >= end {
             return 0;
         }
+        self.check_complete();
         let count = end - ranks.start;
-        match self {
-            Zset::Pack(pack) => {
+        match &mut self.body {
+            Body::Pack(pack) => {
                 if let Some(pos) = pack.at(ranks.start * 2) {
                     pack.remove_run(pos, count * 2);
                 }
             }
-            Zset::Ordered(ordered) => {
+            Body::Ordered(ordered) => {
                 for _ in 0..count {
                     let Some(slot) = ordered.ranked.get(ranks.start) else { break };
                     let member: Box<[u8]> = ordered.table.key_at(slot.place).into();
                     ordered.remove(&member);
+                    if let Some(large) = &mut self.large {
+                        large.removed(&member);
+                    }
                 }
             }
         }
@@ -348,11 +412,16 @@ impl Zset {
 
     /// Visits entries from `cursor` on and returns the next cursor; 0 is the end.
     pub fn scan(&self, cursor: u64, count: usize, mut visit: impl FnMut(Element<'_>, f64)) -> u64 {
-        match self {
-            Zset::Ordered(ordered) => {
+        match &self.body {
+            Body::Ordered(ordered) if self.large.is_some() => {
+                self.check_complete();
+                let visit = |member: &[u8], score: &f64| visit(Element::Bytes(member), *score);
+                large::scan_by_position(&ordered.table, cursor, count, visit)
+            }
+            Body::Ordered(ordered) => {
                 ordered.table.scan(cursor, count, |member, score| visit(Element::Bytes(member), *score))
             }
-            Zset::Pack(_) => {
+            Body::Pack(_) => {
                 self.iter_from(0).for_each(|(member, score)| visit(member, score));
                 0
             }
@@ -432,7 +501,7 @@ mod tests {
                 }
                 prop_assert_eq!(zset.len(), model.len());
             }
-            if let Zset::Ordered(ordered) = &zset {
+            if let Body::Ordered(ordered) = &zset.body {
                 ordered.ranked.check_invariants();
             }
             let all = |entries: Box<dyn Iterator<Item = (Element<'_>, f64)> + '_>| -> Vec<(f64, Vec<u8>)> { entries.map(|(member, score)| (score, member.to_vec())).collect() };

@@ -12,7 +12,8 @@ use crate::rdb::object::ExpiringField;
 use crate::rdb::{Object, payload};
 use crate::server::{Core, Server};
 use crate::storage::{Key, StorageError, Stored, View};
-use crate::value::large::{Head, LARGE_SET};
+use crate::value::large::{BadElement, Head, LARGE_LIST, LARGE_SET, LARGE_ZSET, parse_score};
+use crate::value::listpack::Listpack;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -147,11 +148,34 @@ impl Job {
     }
 }
 
+/// The RDB form of a large list with these listpacks.
+fn rdb_of_list(head: &Head, packs: HashMap<Box<[u8]>, Stored>) -> Result<Vec<u8>, BadElement> {
+    let mut packs: Vec<(Box<[u8]>, Stored)> = packs.into_iter().collect();
+    packs.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+    let mut elements: Vec<Vec<u8>> = Vec::new();
+    for (_, stored) in packs {
+        let pack = Listpack::from_bytes(stored.rdb).map_err(|_| BadElement)?;
+        elements.extend(pack.iter().map(|element| element.to_vec()));
+    }
+    if elements.len() as u64 != head.len {
+        return Err(BadElement);
+    }
+    Ok(payload::encode(&Object::List(elements)))
+}
+
 /// The RDB form of a large collection with these elements.
-fn rdb_of(head: &Head, elements: HashMap<Box<[u8]>, Stored>) -> Vec<u8> {
+fn rdb_of(head: &Head, elements: HashMap<Box<[u8]>, Stored>) -> Result<Vec<u8>, BadElement> {
     let elements = elements.into_iter();
-    if head.kind == LARGE_SET {
-        return payload::encode(&Object::Set(elements.map(|(member, _)| member.into()).collect()));
+    match head.kind {
+        LARGE_SET => {
+            let members = elements.map(|(member, _)| member.into()).collect();
+            return Ok(payload::encode(&Object::Set(members)));
+        }
+        LARGE_ZSET => {
+            let scored = elements.map(|(member, stored)| Ok((member.into(), parse_score(&stored.rdb)?)));
+            return Ok(payload::encode(&Object::Zset(scored.collect::<Result<_, BadElement>>()?)));
+        }
+        _ => {}
     }
     let of = |at_ms| i64::try_from(at_ms).unwrap_or(i64::MAX);
     let fields: Vec<ExpiringField> = elements
@@ -161,10 +185,10 @@ fn rdb_of(head: &Head, elements: HashMap<Box<[u8]>, Stored>) -> Vec<u8> {
             expires_ms: stored.expires_ms.map(of),
         })
         .collect();
-    payload::encode(&match fields.iter().any(|field| field.expires_ms.is_some()) {
+    Ok(payload::encode(&match fields.iter().any(|field| field.expires_ms.is_some()) {
         true => Object::ExpiringHash(fields),
         false => Object::Hash(fields.into_iter().map(|field| (field.field, field.value)).collect()),
-    })
+    }))
 }
 
 /// A value whole, with all elements of a large collection.
@@ -181,11 +205,16 @@ fn whole(view: &mut dyn View, overlay: &Overlay, stored: Stored) -> Result<Store
             None => _ = elements.remove(name.as_bytes()),
         }
     }
+    if head.kind == LARGE_LIST {
+        let rdb = rdb_of_list(&head, elements).map_err(|bad| failed(bad.into()))?;
+        return Ok(Stored { expires_ms: stored.expires_ms, rdb });
+    }
     if elements.len() as u64 != head.len {
         let (found, said) = (elements.len(), head.len);
         return Err(format!("a large collection has {found} elements in storage, and its head says {said}"));
     }
-    Ok(Stored { expires_ms: stored.expires_ms, rdb: rdb_of(&head, elements) })
+    let rdb = rdb_of(&head, elements).map_err(|bad| failed(bad.into()))?;
+    Ok(Stored { expires_ms: stored.expires_ms, rdb })
 }
 
 /// A save on a thread of its own.

@@ -125,7 +125,7 @@ fn a_database_that_is_emptied_again_by_its_log_keeps_the_collections_that_the_lo
     let dir = tempfile::tempdir().unwrap();
     let storage = open(&dir);
     let head = |generation, len| {
-        let rdb = Head { kind: LARGE_SET, generation, len, next_ms: None }.bytes();
+        let rdb = Head { kind: LARGE_SET, generation, len, next_ms: None, packs: None }.bytes();
         Some(Stored { expires_ms: None, rdb })
     };
     let row = |key, value, existed| Row { key, value, existed, expired_ms: None };

@@ -1,7 +1,8 @@
 //! A large hash: which of its fields are in memory.
 
-use super::{Hash, HashBody};
-use crate::value::large::{self, BYTES_MAX, ELEMENTS_MAX, ElementValue, Head, LARGE_HASH, Large};
+use super::{FieldExpiries, Hash, HashBody};
+use crate::value::large::{self, BYTES_MAX, ELEMENTS_MAX, ElementValue, Head, LARGE_HASH, Large, Resident};
+use crate::value::table::Table;
 
 impl Hash {
     pub fn large(&self) -> Option<&Large> {
@@ -23,7 +24,13 @@ impl Hash {
     pub fn head(&self) -> Option<Head> {
         let large = self.large.as_ref()?;
         let next_ms = self.next_expiry().into_iter().chain(large.later_ms()).min();
-        Some(Head { kind: LARGE_HASH, generation: large.generation, len: large.len() as u64, next_ms })
+        Some(Head {
+            kind: LARGE_HASH,
+            generation: large.generation,
+            len: large.len() as u64,
+            next_ms,
+            packs: None,
+        })
     }
 
     pub fn is_to_be_large(&self) -> bool {
@@ -100,12 +107,29 @@ impl Hash {
         let (Some(large), HashBody::Table { table, value_bytes }) = (&mut self.large, &mut self.body) else {
             return 0;
         };
-        let expiries = &mut self.expiries;
-        large::evict(large, table, random, count, may_evict, |field, value: Box<[u8]>| {
-            *value_bytes -= value.len();
-            let at_ms = expiries.as_ref()?.by_field.get(field).copied();
-            super::forget_expiry(expiries, field);
-            at_ms
-        })
+        let mut fields = Fields { table, value_bytes, expiries: &mut self.expiries };
+        large::evict(large, &mut fields, random, count, may_evict)
+    }
+}
+
+/// The fields that are in memory.
+struct Fields<'h> {
+    table: &'h mut Table<Box<[u8]>>,
+    value_bytes: &'h mut usize,
+    expiries: &'h mut Option<Box<FieldExpiries>>,
+}
+
+impl Resident for Fields<'_> {
+    fn count(&self) -> usize {
+        self.table.len()
+    }
+    fn name_at(&self, place: u32) -> &[u8] {
+        self.table.key_at(place)
+    }
+    fn take(&mut self, field: &[u8]) -> Option<i64> {
+        *self.value_bytes -= self.table.remove(field).map_or(0, |removed| removed.value.len());
+        let at_ms = self.expiries.as_ref()?.by_field.get(field).copied();
+        super::forget_expiry(self.expiries, field);
+        at_ms
     }
 }

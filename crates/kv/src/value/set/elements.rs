@@ -21,7 +21,7 @@ impl Set {
     pub fn head(&self) -> Option<Head> {
         let large = self.large.as_ref()?;
         let (generation, len) = (large.generation, large.len() as u64);
-        Some(Head { kind: LARGE_SET, generation, len, next_ms: None })
+        Some(Head { kind: LARGE_SET, generation, len, next_ms: None, packs: None })
     }
 
     pub fn is_to_be_large(&self) -> bool {
@@ -80,6 +80,6 @@ impl Set {
         may_evict: impl FnMut(&[u8]) -> bool,
     ) -> usize {
         let (Some(large), SetBody::Table(table)) = (&mut self.large, &mut self.body) else { return 0 };
-        large::evict(large, table, random, count, may_evict, |_, ()| None)
+        large::evict(large, table, random, count, may_evict)
     }
 }
