@@ -45,7 +45,7 @@ joined() { # shows a background command's output until its end, and returns its 
 }
 
 handler() { "$ROOT/scripts/build.sh"; }
-sql() { "$CACHE/venv/bin/python" -m pytest -q -n "$PROCESSES" --dist worksteal "$ROOT/tests/sql" "$@"; }
+sql() { "$CACHE/venv/bin/python" -m pytest -q --durations 25 -n "$PROCESSES" --dist worksteal "$ROOT/tests/sql" "$@"; }
 kv() { "$CACHE/venv/bin/python" -m pytest -q --ignore "$ROOT/tests/kv/clients" "$ROOT/tests/kv"; }
 # The last test of a file often runs alone; the other half of the files runs in parallel.
 early() { cargo test --workspace --test '[!m-z]*'; }
@@ -67,8 +67,8 @@ beside late
 say "Testing the crates"
 within
 say "Testing that planted bugs are found"
-# Uses the binaries that were built for the tests above; slow ones (`load`, one of `storage_crash`) run in `make planted` only.
-cargo test --workspace --lib --test archive --test attach --test backup --test block_model --test build --test clone --test copy --test embedded_model --test cursors --test durable_reads --test every_step --test flash_model --test groups --test halves --test large_gone --test large_past --test large_unread --test leaks --test many_locks --test old_versions --test packing_sim --test peers \
+# Uses the binaries that were built for the tests above; slow ones (`archive`, `load`, one of `storage_crash`) run in `make planted` only.
+cargo test --workspace --lib --test attach --test backup --test block_model --test build --test clone --test copy --test embedded_model --test cursors --test durable_reads --test every_step --test flash_model --test groups --test halves --test large_gone --test large_past --test large_unread --test leaks --test many_locks --test old_versions --test packing_sim --test peers \
   --test patches --test phantoms --test prepared --test put_back --test redefine --test row_ranges --test sink --test sink_lives --test split_model --test split_pages --test split_reader --test storage_crash \
   --test temporary --test tiering_model --test txn_crash --test txn_locks --test two_writers --test write_policies --test write_throttle planted -- --ignored --skip a_slot_reused_early
 say "Testing the buffer pool under a model checker"
