@@ -297,6 +297,24 @@ def test_the_command_lists_warms_and_evicts(start: Callable[..., Daemon]) -> Non
     assert json.loads(ask("status"))["blocks"] == 9
 
 
+def test_what_was_prefetched_is_read_without_a_request_to_the_store(start: Callable[..., Daemon]) -> None:
+    daemon = start("--freshness", "immutable")
+    bodies = {f"small/{i}": os.urandom(500 + i) for i in range(300)}
+    bodies["long"] = os.urandom(20 << 20)
+    for path, body in bodies.items():
+        daemon.put(path, body)
+    fs = daemon.filesystem()
+    # One that is not there, and an empty list, are no errors.
+    assert fs.prefetch(["none", *bodies]) == 301
+    assert fs.prefetch([]) == 0
+    status = json.loads(fs.client.status())
+    # One a file, one for each further block of the long one, and those that found nothing.
+    assert 303 <= status["store_requests"] < 310
+    assert fs.cat(list(bodies)) == bodies
+    assert json.loads(fs.client.status())["store_requests"] == status["store_requests"]
+    assert fs.prefetch(["terrace://small/1", "small/2"]) == 2
+
+
 def test_a_wrong_target_is_refused_with_both_names(daemon: Daemon) -> None:
     fs = fsspec.filesystem("terrace", target="s3://elsewhere", socket=daemon.socket)
     with pytest.raises(FilesError, match="not s3://elsewhere"):
