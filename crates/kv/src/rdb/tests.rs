@@ -87,11 +87,13 @@ proptest! {
     }
 }
 
-/// Sorted sets in the order of their members: the order of equal scores is the server's.
+/// Sorted sets in the order of their members, as the order of equal scores is the server's, and without the sign of a zero: the compact encoding
+/// keeps whole numbers as integers, as Redis does.
 fn sorted(object: Object) -> Object {
     match object {
         Object::Zset(mut members) => {
             members.sort_by(|a, b| a.0.cmp(&b.0));
+            members.iter_mut().for_each(|(_, score)| *score += 0.0);
             Object::Zset(members)
         }
         other => other,
