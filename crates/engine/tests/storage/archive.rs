@@ -57,7 +57,13 @@ impl Archived {
 
     fn crash(&mut self) {
         let until = self.archiver().status().until_ms;
+        // A restart is compared with the model, for which all pages are read.
+        let faults = &self.one.store.faults;
+        let were = [faults.unknown.swap(0, Ordering::SeqCst), faults.unavailable.swap(0, Ordering::SeqCst)];
         self.one.restart(true);
+        let faults = &self.one.store.faults;
+        faults.unknown.store(were[0], Ordering::SeqCst);
+        faults.unavailable.store(were[1], Ordering::SeqCst);
         self.blind.push((until, self.ms()));
         self.crashes += 1;
     }

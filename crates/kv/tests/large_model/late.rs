@@ -40,8 +40,7 @@ impl Rows {
             let heads: Vec<u64> =
                 heads.filter_map(|(_, stored)| head(stored)).map(|head| head.generation).collect();
             let alive = write.all_alive();
-            let takes_all = terrace_kv::planted::EMPTIED_TAKES_LIVE_COLLECTIONS.on();
-            self.gone.extend(heads.into_iter().filter(|generation| takes_all || !alive.contains(generation)));
+            self.gone.extend(heads.into_iter().filter(|generation| !alive.contains(generation)));
             self.rows.retain(|key, _| key.db != *db || !key.is_whole());
         }
         for row in &write.rows {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::planted;
 use crate::storage::Row;
 use crate::value::large::{Head, LARGE_SET};
 use std::sync::mpsc;
@@ -117,6 +118,18 @@ fn an_emptied_database_is_empty_at_once_and_its_rows_are_removed() {
     }
     assert_eq!(storage.rows.iter().unwrap().count(), 1);
     assert_eq!(storage.expiry.iter().unwrap().count(), 0);
+}
+
+#[test]
+#[ignore = "plants a bug in the whole process: make planted"]
+fn planted_a_database_that_takes_live_collections_along_is_found() {
+    planted::EMPTIED_TAKES_LIVE_COLLECTIONS.set(true);
+    let is_found = std::panic::catch_unwind(
+        a_database_that_is_emptied_again_by_its_log_keeps_the_collections_that_the_log_has_later,
+    )
+    .is_err();
+    planted::EMPTIED_TAKES_LIVE_COLLECTIONS.set(false);
+    assert!(is_found);
 }
 
 /// A log that is replayed empties a database again that has collections of a later record.
