@@ -1,5 +1,6 @@
 """The object store below SQL: a local directory, and a real S3 server. Most of the data is only there."""
 
+import errno
 import os
 import shutil
 import socket
@@ -64,8 +65,14 @@ class Store:
         if self.s3:
             self.s3.start()
         else:
-            shutil.rmtree(self.path, ignore_errors=True)
-            os.rename(f"{self.path}.away", self.path)
+            is_back = False
+            while not is_back:  # A server may make its directory again at this moment, too.
+                shutil.rmtree(self.path, ignore_errors=True)
+                try:
+                    os.rename(f"{self.path}.away", self.path)
+                    is_back = True
+                except OSError as error:
+                    assert error.errno == errno.ENOTEMPTY, error
 
     def slow_down(self, one_in, seconds):
         """From now on S3 refuses one in `one_in` requests, to be retried after `seconds` seconds."""
