@@ -137,6 +137,8 @@ pub struct Rollbacks {
     left: Mutex<VecDeque<OrphanedTxn>, { Mutexes::UndoStreams as u8 }>,
     /// With the one in hand.
     count: AtomicU64,
+    /// All that there were since the start.
+    added: AtomicU64,
     /// Why the last one that failed did, and whose it was.
     trouble: Mutex<Option<(TxnId, Error)>, { Mutexes::UndoStreams as u8 }>,
     wanted: Arc<Event>,
@@ -145,12 +147,17 @@ pub struct Rollbacks {
 impl Rollbacks {
     pub fn add(&self, left: OrphanedTxn) {
         self.count.fetch_add(1, Ordering::Relaxed);
+        self.added.fetch_add(1, Ordering::Relaxed);
         self.left.lock().push_back(left);
         self.wanted.notify();
     }
     /// How many have not ended.
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
+    }
+    /// How many there were since the start, also those that have ended.
+    pub fn added(&self) -> u64 {
+        self.added.load(Ordering::Relaxed)
     }
     /// Why they don't end, if that is known.
     pub fn trouble(&self) -> Option<Trouble> {

@@ -38,7 +38,6 @@ pub fn settle(parts: &Parts) -> Result<Settled> {
         }
     }
     let rollbacks = &engine.core().rollbacks;
-    settled.rolled_back += rollbacks.count();
     let moment = Event::new();
     while rollbacks.count() > 0 {
         if let Some(trouble) = rollbacks.trouble() {
@@ -46,6 +45,8 @@ pub fn settle(parts: &Parts) -> Result<Settled> {
         }
         world.sched.wait(&moment, moment.ticket(), Some(10_000_000));
     }
+    // They begin with the opening: some had ended before anybody could count them.
+    settled.rolled_back += rollbacks.added();
     engine.shutdown()?;
     Ok(settled)
 }
