@@ -45,7 +45,7 @@ pub fn settle(parts: &Parts) -> Result<Settled> {
         }
         world.sched.wait(&moment, moment.ticket(), Some(10_000_000));
     }
-    // They begin with the opening: some had ended before anybody could count them.
+    // They begin with the opening: a count of those that are left would miss some.
     settled.rolled_back += rollbacks.added();
     engine.shutdown()?;
     Ok(settled)
