@@ -220,7 +220,8 @@ def test_random_changes_of_definitions_survive_crashes(engine):
                 try:
                     found = one.found(connection)
                 except pymysql.err.MySQLError as error:
-                    raise AssertionError(f"{where}: {error}; {sorted(engines_tables(connection))}; {said(server)}") from error
+                    files = sorted(os.listdir(os.path.join(server.directory, "data", "d")))
+                    raise AssertionError(f"{where}: {error}; {sorted(engines_tables(connection))}; {files}; {said(server)}") from error
                 before, after = one.seen(one.tables), one.seen(one.then)
                 assert found in (before, after), f"{where}:\n{before}\nor\n{after}\nfound\n{found}\n{said(server)}"
                 old, new = old + (found == before), new + (found == after)
