@@ -91,6 +91,44 @@ static bool rename_partitions(const std::vector<std::string> &names, const std::
   return true;
 }
 
+/** Whether all partitions stand under the list's name, and one statement renamed them there. Their first name, as a table's, to `origin`. */
+static bool were_renamed(const std::vector<std::string> &names, const std::string &listed, const Tables &tables, std::string *origin)
+{
+  std::string statement;
+  for (const std::string &name : names)
+  {
+    const auto one= tables.find(listed + MARK + name);
+    if (one == tables.end() || !one->second.has(Properties::RENAMED) || one->second.statement.empty() ||
+        (!statement.empty() && one->second.statement != statement))
+      return false;
+    statement= one->second.statement;
+    *origin= table_of(one->second.origin);
+  }
+  return !statement.empty();
+}
+
+/**
+  The definition that RENAME left behind, where the versions don't tell: a change of some partitions gives the definition a version that the
+  others do not have. It is a partitioned table's without a list, and no partition has its name. Of several, the one that has the name which
+  the partitions had before the statement; empty if it is not known which it would be.
+*/
+static std::string left_behind(const std::vector<std::string> &names, const std::string &listed, const Tables &tables)
+{
+  std::string origin;
+  if (is_passing_name(listed) || !were_renamed(names, listed, tables, &origin))
+    return "";
+  std::vector<std::string> possible;
+  for_each_file(".frm", [&](const fs::path &frm, const std::string &table) {
+    const auto first= tables.lower_bound(table + MARK);
+    const bool has_partitions= first != tables.end() && table_of(first->first) == table;
+    if (!is_passing_name(table) && !has_file(table, ".par") && !has_partitions && is_of_partitions(table) && engine_in(frm) == "Terrace")
+      possible.push_back(table);
+  });
+  if (possible.size() == 1)
+    return possible[0];
+  return std::count(possible.begin(), possible.end(), origin) ? origin : "";
+}
+
 /**
   A list without a definition, and the definition that its partitions have come together. The server renames partitions, list and definition in
   this order. In RENAME the definition follows: the server may have noted, and even begun, the statement's next rename, to the name that the
@@ -105,6 +143,9 @@ static void join_definition(const fs::path &list, const std::string &listed, Tab
     if (!names.empty() && !has_file(table, ".par") && are_of(names, listed, table, version_in(frm), *tables))
       fitting.push_back(table);
   });
+  // The server's recovery takes a rename of partitions back only if the definition has the name that they have.
+  if (const std::string left= fitting.empty() && recovering ? left_behind(names, listed, *tables) : ""; !left.empty())
+    fitting.push_back(left);
   if (fitting.size() != 1)
     return;
   const std::string &defined= fitting[0];

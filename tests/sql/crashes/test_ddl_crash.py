@@ -51,6 +51,7 @@ STATEMENTS = {
     "rename-many": "RENAME TABLE t TO a, u TO t, p TO u, a TO p",
     "rename-partitions": "RENAME TABLE p TO n",
     "rename-partitions-round": "RENAME TABLE p TO a, h TO p, a TO h",
+    "rename-partitions-changed": "RENAME TABLE p TO a, q TO p, a TO q",
     "alter-copy": "ALTER TABLE t ADD COLUMN w INT DEFAULT 3 FIRST, ALGORITHM=COPY",
     "alter-in-place": "ALTER TABLE t ADD KEY ks (s), DROP KEY kv, ALGORITHM=NOCOPY",
     "alter-instant": "ALTER TABLE t CHANGE v w INT DEFAULT 7, ALGORITHM=INSTANT",
@@ -94,6 +95,13 @@ STATEMENTS = {
 }
 # What comes before the statement: a table becomes a partition behind all others.
 FIRST = {
+    # Two tables whose partitions have the same names, and versions other than their definition's.
+    "rename-partitions-changed": [
+        f"CREATE TABLE q (id INT PRIMARY KEY, v INT, KEY kv (v)) ENGINE={{engine}} {PARTITIONS}",
+        f"INSERT INTO q SELECT seq, 7 FROM seq_1_to_{ROWS}",
+        "ALTER TABLE p REORGANIZE PARTITION p2 INTO (PARTITION p3 VALUES LESS THAN (250), PARTITION p2 VALUES LESS THAN MAXVALUE)",
+        "ALTER TABLE q DROP PARTITION p1",
+    ],
     "convert-table": [
         "DROP TABLE p",
         "CREATE TABLE p (id INT PRIMARY KEY, v INT, KEY kv (v)) ENGINE={engine} PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (100))",
@@ -344,6 +352,31 @@ def test_a_rename_of_tables_whose_last_definition_is_lost_is_done_whole_or_not_a
     assert not every or len(undone) == len(stages), undone
 
 
+def test_a_crash_before_the_definition_of_changed_partitions_is_renamed_parts_nothing(stepped, engine):
+    """A change of some partitions gives the definition a version that the others do not have. The server's recovery takes a rename of partitions
+    back only if their definition was renamed, too: one table's partitions came under the other's name, and its list was lost."""
+    if engine == "InnoDB":
+        pytest.skip("the server's recovery leaves the partitions, whatever the engine")
+    server, steps = stepped
+    name = "rename-partitions-changed"
+    for file in ("/d/p.frm", "/d/q.frm", "/d/a.frm"):
+        met, left, seen = "", 0, set()
+        while met != "not met":
+            connection = server.connect()
+            made(server, connection, engine, name)
+            before = database_of(connection)
+            left += 1
+            met = killed(server, steps, ALL[name], left, file)
+            seen.add(met.split()[0])
+            server.kill9()
+            server.start()
+            connection = server.connect()
+            if met != "not met":
+                assert database_of(connection) == before, f"{met}: {said(server)}"
+            agreed(connection, server)
+        assert "rename" in seen, seen
+
+
 @pytest.mark.parametrize("name", ["convert-partition", "convert-table"])
 def test_a_crash_just_before_alter_renames_the_old_definition_away_keeps_it(stepped, engine, name):
     """The server logs that the definition is to be restored, and then renames it; its recovery first removes the file of the original name. The partition list likewise."""
@@ -466,7 +499,7 @@ def test_definitions_orphaned_by_alter_are_removed_and_no_others(own_server, eng
 def said(server):
     """What the server said since its last start."""
     text = open(os.path.join(server.directory, "error.log"), errors="replace").read()
-    return text[text.rfind("[Note] Starting MariaDB"):][-3000:]
+    return text[text.rfind("[Note] Starting MariaDB"):][-8000:]
 
 
 def summary(tables):
