@@ -21,6 +21,7 @@ pub mod write_back;
 
 use crate::client::ClientId;
 use crate::keyspace::Databases;
+use crate::planted;
 use crate::storage::{
     Elements, Key, Name, Outcome, Part, Position, Scanned, ScannedKey, Storage, StorageError, Stored,
 };
@@ -253,6 +254,8 @@ pub struct Tier {
     pub(crate) pins: HashMap<Key, u32>,
     /// Clients whose commands wait until memory has room.
     pub(crate) stalled: Vec<ClientId>,
+    /// Clients whose `SWAPDB` waits until everything is stored.
+    pub(crate) swaps: Vec<ClientId>,
     /// Since when changes wait, Unix time in milliseconds.
     pub(crate) dirty_since_ms: Option<i64>,
     /// When storage was asked for expired keys.
@@ -295,6 +298,7 @@ impl Tier {
             served: Vec::new(),
             pins: HashMap::new(),
             stalled: Vec::new(),
+            swaps: Vec::new(),
             dirty_since_ms: None,
             expired_asked_ms: 0,
             is_asking_expired: false,
@@ -311,6 +315,32 @@ impl Tier {
         self.queue.is_empty()
             && self.mailbox.is_empty()
             && self.back.as_ref().is_none_or(|back| back.promises.is_kept())
+    }
+
+    /// Whether nothing is on its way to storage and no walk goes on, so that databases can be exchanged.
+    pub(crate) fn may_swap(&self) -> bool {
+        let is_stored =
+            self.queue.is_empty() && self.back.as_ref().is_none_or(|back| back.promises.is_kept());
+        (is_stored || planted::SWAPPED_WHILE_DIRTY.on()) && self.scans.is_empty() && self.rebuild.is_none()
+    }
+
+    /// Exchanges two databases in storage, and what is known of storage. Those that wait for its keys look again.
+    pub(crate) fn swap(&mut self, first: u16, second: u16) -> Result<(), StorageError> {
+        debug_assert!(self.may_swap(), "everything is stored");
+        let log_position = self.back.as_ref().map(|back| back.promises.last());
+        self.storage.swap(first, second, log_position)?;
+        let stored = |db| self.stored.get(&db).copied().unwrap_or_default();
+        let (one, other) = (stored(first), stored(second));
+        self.stored.extend([(first, other), (second, one)]);
+        for db in [first, second] {
+            self.resume.extend(self.fetches.supersede_database(db));
+        }
+        self.collections.swap_databases(first, second);
+        self.filter.forget();
+        self.to_build.clear();
+        // What was found absent counts no more.
+        self.losses += 1;
+        Ok(())
     }
 
     /// What memory knows better than storage does now.

@@ -100,6 +100,8 @@ pub struct Client {
     pub is_delayed: bool,
     /// How many values memory had lost when the client began to wait for a key.
     pub losses_seen: u64,
+    /// When the wait of a command that runs anew ends: not later than its first one.
+    pub kept_deadline_ms: Option<Option<i64>>,
     pub multi: Option<Multi>,
     pub watched: Vec<Watched>,
     /// Names by kind of subscription.
@@ -156,6 +158,7 @@ impl Client {
             held_bytes: 0,
             is_delayed: false,
             losses_seen: 0,
+            kept_deadline_ms: None,
             multi: None,
             watched: Vec::new(),
             subscriptions: [const { Vec::new() }; 3],

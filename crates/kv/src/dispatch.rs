@@ -12,6 +12,7 @@
 //! | `write_back` | the log of a turn, writes of what is dirty, clients that are slowed |
 //! | `large` | what commands need of large collections, and change of them |
 //! | `evict` | keeping memory within `maxmemory` |
+//! | `swap` | exchanging databases in storage |
 //! | `scan` | walks over the keys that storage and memory have |
 
 mod absent;
@@ -21,6 +22,7 @@ mod large;
 mod pauses;
 mod reads;
 mod scan;
+mod swap;
 mod write_back;
 mod writes;
 
@@ -85,7 +87,7 @@ impl Core {
         }
         let mut ran = None;
         if let Ok(Admitted::Runs(found)) = admitted {
-            if self.throttles(client, found, args) {
+            if self.waits_to_swap(client, found, args) || self.throttles(client, found, args) {
                 return;
             }
             match self.prepare(client, found, args) {
@@ -126,6 +128,7 @@ impl Core {
         if client.wants_to_block.is_some() {
             self.block(client, args);
         }
+        client.kept_deadline_ms = None;
         if let Some(tracking) = &mut client.tracking
             && client.multi.is_none()
             && !args::is(args[0], "client")
@@ -241,6 +244,7 @@ impl Core {
             tier.pin(&pinned);
         }
         let Block { keys, deadline_ms, .. } = block;
+        let deadline_ms = client.kept_deadline_ms.unwrap_or(deadline_ms);
         client.blocked = Some(Blocked { db: client.db, keys, deadline_ms, args, pinned });
         client.losses_seen = self.server.tier.as_ref().map_or(0, |tier| tier.losses());
         self.dbs.record_changes(true);

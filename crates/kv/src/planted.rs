@@ -30,6 +30,8 @@ pub static LOG_RELEASED_EARLY: Switch = Switch::new();
 pub static RECORD_DIVIDED: Switch = Switch::new();
 /// The event loop believes that its own sync of the write-back log is made already.
 pub static SYNC_SKIPPED: Switch = Switch::new();
+/// Databases are exchanged in storage while changes are on their way there.
+pub static SWAPPED_WHILE_DIRTY: Switch = Switch::new();
 /// A key that a command changes is not saved first, though a save has yet to reach it.
 pub static NOT_COPIED_ON_WRITE: Switch = Switch::new();
 /// A fetched element is taken although its collection was deleted and another took its key meanwhile.

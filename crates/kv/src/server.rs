@@ -243,10 +243,14 @@ impl Server {
     }
 
     /// Before all keys of a database are deleted or exchanged with those of `other`: tells the clients that watch a key which is in one of both.
+    /// Memory does not tell whether a key of `other` is in storage: it counts as being there.
     pub fn touch_all_watched(&mut self, dbs: &mut Databases, db: u16, other: Option<u16>) {
+        let may_be_stored = self.tier.is_some() && other.is_some();
         for ((watched_db, key), ids) in &self.watching {
             let is_there = |dbs: &mut Databases, db: u16| dbs.get(db).is_some_and(|db| db.contains(key));
-            if *watched_db == db && (is_there(dbs, db) || other.is_some_and(|other| is_there(dbs, other))) {
+            if *watched_db == db
+                && (may_be_stored || is_there(dbs, db) || other.is_some_and(|other| is_there(dbs, other)))
+            {
                 self.changed_for.extend(ids);
             }
         }

@@ -287,6 +287,12 @@ pub trait Storage: Send + Sync {
     /// What was kept under a name.
     fn kept(&self, name: &str) -> Result<Option<Vec<u8>>, StorageError>;
 
+    /// Exchanges the keys of two databases, durably when it returns, and keeps [`Write::log_position`] with that. For what is rare: it waits for the device.
+    /// Nothing is being written meanwhile.
+    ///
+    /// # Errors
+    /// Nothing is exchanged for those who ask from now on. If the device failed, the next start may find it done.
+    fn swap(&self, first: u16, second: u16, log_position: Option<u64>) -> Result<(), StorageError>;
     /// How many keys a database has, expired ones included until they are deleted. Exact, and takes no time.
     fn count(&self, db: u16) -> u64;
 

@@ -3,7 +3,7 @@
 mod client;
 
 use client::durable::{Process, serve_if_asked};
-use client::{Reply, bulk, bulks, error, int, nil, ok, simple};
+use client::{Client, Reply, bulk, bulks, error, int, nil, ok, simple};
 use std::collections::HashSet;
 
 #[test]
@@ -141,7 +141,9 @@ fn what_cannot_be_done_with_a_storage_tier_is_refused() {
         error("ERR a stored key has at most 3400 bytes, this one 4000")
     );
     assert_eq!(one.ask(&format!("GET {long}")), nil());
+    assert_eq!(one.ask("MULTI"), ok());
     assert!(matches!(one.ask("SWAPDB 0 1"), Reply::Error(_)));
+    assert_eq!(one.ask("DISCARD"), ok());
     assert_eq!(one.ask("SET hidden 1"), ok());
     server.kill();
     let server = Process::start(dir.path(), "everysec");
@@ -160,6 +162,72 @@ fn what_cannot_be_done_with_a_storage_tier_is_refused() {
     assert!(matches!(&refused, Reply::Error(text) if text.contains("did not declare")), "{refused:?}");
     assert_eq!(run(&["hidden"]), int(2));
     server.stop();
+}
+
+/// Databases are exchanged while they are in memory, after a crash, and with large collections, expiry and clients that wait.
+fn swapped(fsync: &str, policy: &str) {
+    let settings = [("appendfsync", fsync), ("tiering-write-policy", policy)];
+    let dir = tempfile::tempdir().unwrap();
+    let server = Process::start_with(Some(dir.path()), &settings);
+    let (mut one, mut two) = (server.connect(), server.connect());
+    for field in 0..300 {
+        assert_eq!(one.ask(&format!("HSET large {field} {field}")), int(1));
+    }
+    assert_eq!(one.ask("SET name zero"), ok());
+    assert_eq!(one.ask("SET brief 1 PX 600000"), ok());
+    assert_eq!(two.ask("SELECT 1"), ok());
+    assert_eq!(two.ask("SET name one"), ok());
+    assert_eq!(two.ask("WATCH name"), ok());
+    assert_eq!(one.ask("SWAPDB 0 1"), ok());
+    let of_all = |one: &mut Client, two: &mut Client| {
+        assert_eq!((one.ask("GET name"), two.ask("GET name")), (bulk("one"), bulk("zero")));
+        assert_eq!((one.ask("DBSIZE"), two.ask("DBSIZE")), (int(1), int(3)));
+        assert_eq!(two.ask("HGET large 7"), bulk("7"));
+        assert_eq!((one.ask("EXISTS large"), two.ask("HLEN large")), (int(0), int(300)));
+        assert!(matches!(two.ask("PTTL brief"), Reply::Int(1..=600_000)));
+        assert_eq!(sorted(two.ask("KEYS *")), [b"brief".to_vec(), b"large".to_vec(), b"name".to_vec()]);
+    };
+    assert_eq!(two.ask("MULTI"), ok());
+    assert_eq!(two.ask("GET name"), simple("QUEUED"));
+    assert_eq!(two.ask("EXEC"), nil());
+    of_all(&mut one, &mut two);
+    server.kill();
+
+    let server = Process::start_with(Some(dir.path()), &settings);
+    let (mut one, mut two) = (server.connect(), server.connect());
+    assert_eq!(two.ask("SELECT 1"), ok());
+    of_all(&mut one, &mut two);
+    assert_eq!(two.ask("HSET large 7 seven"), int(0));
+    assert_eq!(two.ask("RPUSH list only"), int(1));
+    server.kill();
+
+    // Nothing of the list is in memory when it comes to the client that waits.
+    let server = Process::start_with(Some(dir.path()), &settings);
+    let (mut one, mut two) = (server.connect(), server.connect());
+    one.send("BLPOP list 0");
+    while !matches!(two.ask("INFO clients"), Reply::Bulk(text) if String::from_utf8_lossy(&text).contains("blocked_clients:1"))
+    {
+    }
+    assert_eq!(two.ask("SWAPDB 1 0"), ok());
+    assert_eq!(one.reply(), Reply::Array(vec![bulk("list"), bulk("only")]));
+    assert_eq!(one.ask("HGET large 7"), bulk("seven"));
+    assert_eq!(one.ask("SELECT 1"), ok());
+    assert_eq!(one.ask("FLUSHDB"), ok());
+    assert_eq!(two.ask("SWAPDB 1 2"), ok());
+    assert_eq!((one.ask("DBSIZE"), two.ask("DBSIZE")), (int(0), int(3)));
+    assert_eq!(two.ask("GET name"), bulk("zero"));
+    server.stop();
+}
+
+#[test]
+fn databases_are_exchanged_in_write_back_and_stay_so_after_kill_9() {
+    swapped("everysec", "write-back");
+    swapped("always", "write-back");
+}
+
+#[test]
+fn databases_are_exchanged_in_write_through_and_stay_so_after_kill_9() {
+    swapped("everysec", "write-through");
 }
 
 /// A script that sets two keys.

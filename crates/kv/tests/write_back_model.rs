@@ -111,6 +111,18 @@ impl Storage for Slow {
     fn kept(&self, _: &str) -> Result<Option<Vec<u8>>, StorageError> {
         Ok(None)
     }
+    fn swap(&self, first: u16, second: u16, log_position: Option<u64>) -> Result<(), StorageError> {
+        let mut rows = self.rows.lock();
+        let other = |db| match db {
+            _ if db == first => second,
+            _ if db == second => first,
+            _ => db,
+        };
+        let swapped = std::mem::take(&mut rows.rows).into_iter();
+        rows.rows = swapped.map(|(key, stored)| (Key { db: other(key.db), ..key }, stored)).collect();
+        rows.log_position = log_position.unwrap_or(rows.log_position);
+        Ok(())
+    }
     fn count(&self, db: u16) -> u64 {
         self.rows.lock().rows.keys().filter(|key| key.db == db).count() as u64
     }
@@ -136,6 +148,10 @@ enum Op {
     Flush(i64),
     /// In database 1: the generation, and a count in it.
     InGeneration(u64),
+    /// `SWAPDB 2 3`. Each of both has a key `who` that nobody changes.
+    Swap,
+    /// In database 2 or 3: a count, and who has it.
+    OfWho(u64, u64),
 }
 
 const SCRIPT: &str = "local n = redis.call('incr', KEYS[1]) if n % 2 == 0 then redis.call('del', KEYS[2]) else redis.call('set', KEYS[2], n) end return n";
@@ -171,6 +187,15 @@ impl Op {
                 "SELECT 0".into(),
                 "EXEC".into(),
             ]),
+            Op::Swap => all(&["SWAPDB 2 3".into()]),
+            Op::OfWho(db, n) => all(&[
+                format!("SELECT {db}"),
+                "MULTI".into(),
+                format!("INCR w:{n}"),
+                "GET who".into(),
+                "SELECT 0".into(),
+                "EXEC".into(),
+            ]),
         }
     }
 }
@@ -183,6 +208,9 @@ struct Told {
     /// Counts of the newest generation that a client was told of.
     in_generation: (i64, BTreeMap<String, i64>),
     generation: i64,
+    /// Who is in database 2 by the swaps that clients were told of, and whether one was asked for since.
+    second: i64,
+    is_swapping: bool,
 }
 
 impl Told {
@@ -204,6 +232,14 @@ impl Told {
                 self.tell(format!("a:{n}"), numbers[0]);
             }
             Op::Script(n) => self.tell(format!("e:{n}"), numbers[0]),
+            Op::Swap => {
+                self.second = 3 - self.second;
+                self.is_swapping = false;
+            }
+            Op::OfWho(_, n) => {
+                assert!(matches!(numbers[1], 1 | 2), "nobody is there: {reply}");
+                self.tell(format!("w{}:{n}", numbers[1]), numbers[0]);
+            }
             Op::Flush(generation) => self.tell("generation".into(), generation),
             Op::InGeneration(n) => {
                 let generation = numbers.get(1).copied().unwrap_or(0);
@@ -232,7 +268,7 @@ struct Life<'a> {
     storage: Arc<Slow>,
     told: &'a mut Told,
     asked: BTreeMap<ClientId, Asked>,
-    steps: &'a mut [usize; 6],
+    steps: &'a mut [usize; 7],
 }
 
 fn start(sim: &SimWorld, storage: &Arc<Slow>, fsync: &str, policy: &str) -> Core {
@@ -312,7 +348,13 @@ impl Life<'_> {
                 7..11 => Op::Read(n),
                 11..14 => Op::Pair(n),
                 14..16 => Op::Script(n),
-                16..19 => Op::InGeneration(n),
+                16..18 => Op::InGeneration(n),
+                18 if !self.told.is_swapping && self.below(3) == 0 => {
+                    self.told.is_swapping = true;
+                    self.steps[6] += 1;
+                    Op::Swap
+                }
+                18 => Op::OfWho(2 + self.below(2), n),
                 // One at a time: two that wait may run in either order.
                 _ if self.below(4) == 0
                     && !self.asked.values().any(|asked| matches!(asked.op, Op::Flush(_))) =>
@@ -447,7 +489,7 @@ impl Life<'_> {
         if tier.queue.flights() > 0 || !self.core.dbs.all.iter().all(|db| db.changes.is_empty()) {
             return;
         }
-        for db in 0..2u16 {
+        for db in 0..4u16 {
             let mut keys: std::collections::BTreeSet<Key> =
                 rows.rows.keys().filter(|key| key.db == db).cloned().collect();
             if tier.queue.holds(&Key::new(db, b"no such key")) {
@@ -461,11 +503,16 @@ impl Life<'_> {
 }
 
 /// Several lives on one disk; each ends with a crash.
-fn lives(seed: u64) -> [usize; 6] {
+fn lives(seed: u64) -> [usize; 7] {
     let sim = SimWorld::new(seed);
     let disk = sim.disk("log");
     let storage = Arc::new(Slow { rows: Mutex::default(), log: disk.clone() });
-    let (mut told, mut steps) = (Told::default(), [0; 6]);
+    let (mut told, mut steps) = (Told { second: 1, ..Told::default() }, [0; 7]);
+    // Strings in RDB form.
+    for (db, who) in [(2, b'1'), (3, b'2')] {
+        let stored = Stored { expires_ms: None, rdb: vec![0, 1, who] };
+        storage.rows.lock().rows.insert(Key::new(db, b"who"), stored);
+    }
     let fsync = ["always", "everysec", "no"][sim.random.below(3) as usize];
     let switches = sim.random.one_in(3);
     for _ in 0..3 {
@@ -517,7 +564,7 @@ fn lives(seed: u64) -> [usize; 6] {
     steps
 }
 
-fn check(mut core: Core, storage: &Slow, told: &mut Told, is_promised: bool, steps: &mut [usize; 6]) {
+fn check(mut core: Core, storage: &Slow, told: &mut Told, is_promised: bool, steps: &mut [usize; 7]) {
     let id = add_client(&mut core);
     let mut get = |command: &str| number(&mut core, storage, id, command);
     for n in 0..NUMBERS {
@@ -553,6 +600,20 @@ fn check(mut core: Core, storage: &Slow, told: &mut Told, is_promised: bool, ste
         assert!(is_old || value >= known, "g:{n} is {value}, and a client was told of {known}");
     }
     let other = get("DBSIZE");
+    assert_eq!(get("SELECT 2"), 0);
+    let second = get("GET who");
+    assert!(matches!(second, 1 | 2));
+    assert!(told.is_swapping || second == told.second, "{second} is in database 2");
+    for (db, who) in [(2, second), (3, 3 - second)] {
+        assert_eq!(get(&format!("SELECT {db}")), 0);
+        assert_eq!(get("GET who"), who, "databases are exchanged whole or not at all");
+        for n in 0..NUMBERS {
+            let value = get(&format!("GET w:{n}"));
+            let known = told.told.insert(format!("w{who}:{n}"), value).unwrap_or(0);
+            assert!(!is_promised || value >= known, "w:{n} of {who} is {value}, told was {known}");
+        }
+    }
+    (told.second, told.is_swapping) = (second, false);
     let rows = storage.rows.lock();
     let in_db = |db: u16| rows.rows.keys().filter(|key| key.db == db).count() as i64;
     assert_eq!((count, other), (in_db(0), in_db(1)), "the count of keys");
@@ -563,15 +624,15 @@ fn check(mut core: Core, storage: &Slow, told: &mut Told, is_promised: bool, ste
 #[test]
 fn what_clients_were_told_survives_crashes_at_each_step_of_write_back() {
     let seeds = std::env::var("TERRACE_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(200);
-    let mut all = [0; 6];
+    let mut all = [0; 7];
     for seed in 0..seeds {
         let run = std::panic::catch_unwind(|| lives(seed));
         let steps = run.unwrap_or_else(|_| panic!("seed {seed} fails"));
         all.iter_mut().zip(steps).for_each(|(all, one)| *all += one);
     }
-    let [written, failed, evicted, switched, crashes, found] = all;
+    let [written, failed, evicted, switched, crashes, found, swaps] = all;
     eprintln!(
-        "{written} writes, {failed} failed, {evicted} evictions, {switched} changes of policy, {crashes} crashes, {found} values found"
+        "{written} writes, {failed} failed, {evicted} evictions, {switched} changes of policy, {crashes} crashes, {found} values found, {swaps} swaps"
     );
     assert!(all.iter().all(|count| *count > 0), "{all:?}");
 }
@@ -597,6 +658,7 @@ fn planted_each_bug_of_write_back_is_found_within_a_thousand_seeds() {
         ("LOG_RELEASED_EARLY", &planted::LOG_RELEASED_EARLY),
         ("RECORD_DIVIDED", &planted::RECORD_DIVIDED),
         ("SYNC_SKIPPED", &planted::SYNC_SKIPPED),
+        ("SWAPPED_WHILE_DIRTY", &planted::SWAPPED_WHILE_DIRTY),
     ];
     let mut missed = Vec::new();
     for (name, switch) in bugs {

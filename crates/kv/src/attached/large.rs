@@ -99,6 +99,17 @@ impl Collections {
         gone.into_iter().flat_map(|generation| self.forget(generation)).collect()
     }
 
+    /// Two databases have exchanged their keys.
+    pub(crate) fn swap_databases(&mut self, first: u16, second: u16) {
+        for key in self.names.values_mut() {
+            match key.db {
+                db if db == first => key.db = second,
+                db if db == second => key.db = first,
+                _ => {}
+            }
+        }
+    }
+
     /// `client` waits for all elements of a collection. Returns the number of the load if it has to begin.
     pub(crate) fn want_all(&mut self, generation: u64, client: ClientId) -> Option<u64> {
         if let Some(load) = self.loads.get_mut(&generation) {

@@ -168,11 +168,18 @@ fn swapdb(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
     let first = database(ctx, args[1], "ERR invalid first DB index")?;
     let second = database(ctx, args[2], "ERR invalid second DB index")?;
     if first != second {
+        if let Some(tier) = &mut ctx.server.tier {
+            tier.swap(first, second)
+                .map_err(|error| CommandError::Text(format!("ERR storage: {error}").into()))?;
+        }
         ctx.server.touch_all_watched(ctx.dbs, first, Some(second));
         ctx.server.touch_all_watched(ctx.dbs, second, Some(first));
         ctx.dbs.swap(first, second);
-        for db in [first, second] {
-            wake_waiting(ctx, db);
+        if ctx.server.tier.is_some() {
+            ctx.server.run_waiting_anew();
+        } else {
+            wake_waiting(ctx, first);
+            wake_waiting(ctx, second);
         }
     }
     ctx.reply.ok();

@@ -67,14 +67,11 @@ pub fn of_command(client: &Client, found: CommandMatch, args: &[Arg<'_>]) -> Key
 pub fn refusal(found: CommandMatch, args: &[Arg<'_>], is_nested: bool) -> Option<CommandError> {
     let name = found.row.name;
     let refused = |what: std::fmt::Arguments<'_>| Some(CommandError::err(what));
-    if is_nested && is_walker(found) {
+    if is_nested && (is_walker(found) || name == "swapdb") {
         return refused(format_args!(
             "{} is not possible in a transaction or script while a storage tier is attached",
             name.to_ascii_uppercase()
         ));
-    }
-    if name == "swapdb" {
-        return refused(format_args!("SWAPDB is not possible while a storage tier is attached"));
     }
     if is_nested && sort::has_patterns(found, args) {
         return refused(format_args!(

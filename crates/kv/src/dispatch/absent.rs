@@ -33,6 +33,10 @@ impl Core {
         loop {
             let Some(tier) = self.server.tier.as_deref_mut() else { return };
             if tier.rebuild.is_none() {
+                // An exchange of databases waits for the end of a walk.
+                if !tier.swaps.is_empty() {
+                    return;
+                }
                 let Some(part) = tier.to_build.pop_front() else { return };
                 tier.asked_absent[part] = 0;
                 if !tier.filter.begin(part, tier.stored.values().sum()) {

@@ -6,6 +6,7 @@ use crate::attached::write_back::{Settling, Unissued, WriteBack};
 use crate::attached::{Event, Tier};
 use crate::attached::{resident, stored_form};
 use crate::client::Client;
+use crate::command::stored_keys::is_walker;
 use crate::command::table::CommandMatch;
 use crate::command::{Arg, scripting};
 use crate::planted;
@@ -144,7 +145,7 @@ impl Core {
         let wanted = self.wanted_policy();
         let is_stopping = self.server.is_stopping;
         let dbs = &self.dbs;
-        let Some(Tier { back: Some(back), queue, stalled, collections, .. }) =
+        let Some(Tier { back: Some(back), queue, stalled, swaps, collections, .. }) =
             self.server.tier.as_deref_mut()
         else {
             return;
@@ -155,7 +156,12 @@ impl Core {
         let Some(oldest) = queue.oldest() else { return };
         let has_failed = back.journal.failure().is_some();
         let log_is_long = back.journal.live_bytes() >= bounds.dirty_bytes_max * LOG_FACTOR / 4;
-        let flush = is_stopping || has_failed || log_is_long || wanted != back.mode || !stalled.is_empty();
+        let flush = is_stopping
+            || has_failed
+            || log_is_long
+            || wanted != back.mode
+            || !stalled.is_empty()
+            || !swaps.is_empty();
         let age_ms = (now_ms - oldest.ms).max(0) as u64;
         if !is_due(back.mode, &bounds, &Dirty { bytes: queue.waiting_bytes(), age_ms, flush }) {
             return;
@@ -347,10 +353,10 @@ impl Core {
 
     fn admission(&self) -> Admission {
         let wanted = self.wanted_policy();
-        let Some(Tier { back: Some(back), queue, .. }) = self.server.tier.as_deref() else {
+        let Some(Tier { back: Some(back), queue, swaps, .. }) = self.server.tier.as_deref() else {
             return Admission::Go;
         };
-        if back.mode != wanted {
+        if back.mode != wanted || !swaps.is_empty() {
             return Admission::Wait;
         }
         let dirty = queue.waiting_bytes() + queue.flight_bytes();
@@ -359,11 +365,12 @@ impl Core {
 
     /// Lets a command that may write wait while too much is dirty. True if it waits.
     pub(super) fn throttles(&mut self, client: &mut Client, found: CommandMatch, args: &[Arg<'_>]) -> bool {
-        let Some(Tier { back: Some(_), .. }) = self.server.tier.as_deref() else { return false };
-        if self.admission() != Admission::Wait
-            || !may_write(client, found)
-            || scripting::only_reads(&self.server, found, args)
-        {
+        let Some(Tier { back: Some(_), swaps, scans, .. }) = self.server.tier.as_deref() else {
+            return false;
+        };
+        let begins_walk = !swaps.is_empty() && is_walker(found) && !scans.contains_key(&client.id);
+        let writes = || may_write(client, found) && !scripting::only_reads(&self.server, found, args);
+        if self.admission() != Admission::Wait || !(begins_walk || writes()) {
             return false;
         }
         if let Some(Tier { back: Some(back), .. }) = self.server.tier.as_deref_mut() {

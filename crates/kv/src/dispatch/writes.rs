@@ -130,6 +130,11 @@ impl Core {
 
     /// Issues the writes that can be issued.
     pub fn write_changes(&mut self) {
+        self.issue_writes();
+        self.wake_swaps();
+    }
+
+    fn issue_writes(&mut self) {
         // Half of a script must not be stored, nor what would be stored with it. No client has been told of any of it.
         if self.server.stops_hard {
             return;

@@ -308,7 +308,6 @@ impl Keyspace {
         std::mem::swap(&mut self.policy, &mut other.policy);
         std::mem::swap(&mut self.walk, &mut other.walk);
         for db in [self, other] {
-            db.changes.all = true;
             db.changes.count += 1;
         }
     }

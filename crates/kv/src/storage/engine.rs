@@ -33,6 +33,7 @@ use terrace_io::disk::Disk;
 mod behind;
 mod load;
 mod removal;
+mod swap;
 mod view;
 
 use removal::{Removal, gone_collection_key, gone_space_key};
@@ -515,6 +516,10 @@ impl Storage for EngineStorage {
 
     fn kept(&self, name: &str) -> Result<Option<Vec<u8>>, StorageError> {
         Ok(self.meta_tree.get(kept_key(name))?)
+    }
+
+    fn swap(&self, first: u16, second: u16, log_position: Option<u64>) -> Result<(), StorageError> {
+        self.exchange(first, second, log_position)
     }
 
     fn count(&self, db: u16) -> u64 {

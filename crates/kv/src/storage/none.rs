@@ -48,6 +48,9 @@ impl Storage for NoStorage {
     fn kept(&self, _: &str) -> Result<Option<Vec<u8>>, StorageError> {
         Ok(None)
     }
+    fn swap(&self, _: u16, _: u16, _: Option<u64>) -> Result<(), StorageError> {
+        Ok(())
+    }
     fn count(&self, _: u16) -> u64 {
         0
     }

@@ -143,6 +143,12 @@ impl Filter {
         self.parts.iter_mut().for_each(|part| part.deleted = part.keys.max(64));
     }
 
+    /// Keys have got other databases: nothing is known. No part is being built.
+    pub fn forget(&mut self) {
+        self.parts.fill(Part::default());
+        self.bytes = 0;
+    }
+
     /// Storage is about to lose all its keys: begins to build every part that is not being built and has or may have some, for about `keys` keys. What is written from now on goes into
     /// both filters, and no scan is needed. Returns the parts, for [`Filter::end_rebuild`] when it is known whether storage has lost them.
     pub fn begin_empty(&mut self, keys: u64) -> Vec<usize> {

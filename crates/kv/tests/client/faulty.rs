@@ -230,6 +230,10 @@ impl Storage for Faulty {
         self.inner.kept(name)
     }
 
+    fn swap(&self, first: u16, second: u16, log_position: Option<u64>) -> Result<(), StorageError> {
+        self.inner.swap(first, second, log_position)
+    }
+
     fn count(&self, db: u16) -> u64 {
         self.inner.count(db)
     }

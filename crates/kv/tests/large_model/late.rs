@@ -176,6 +176,18 @@ impl Storage for Late {
     fn kept(&self, _: &str) -> Result<Option<Vec<u8>>, StorageError> {
         Ok(None)
     }
+    fn swap(&self, first: u16, second: u16, log_position: Option<u64>) -> Result<(), StorageError> {
+        let mut rows = self.rows.lock();
+        let other = |db| match db {
+            _ if db == first => second,
+            _ if db == second => first,
+            _ => db,
+        };
+        let swapped = std::mem::take(&mut rows.rows).into_iter();
+        rows.rows = swapped.map(|(key, stored)| (Key { db: other(key.db), ..key }, stored)).collect();
+        rows.log_position = log_position.unwrap_or(rows.log_position);
+        Ok(())
+    }
     fn count(&self, db: u16) -> u64 {
         self.rows.lock().rows.keys().filter(|key| key.db == db && key.is_whole()).count() as u64
     }
