@@ -84,7 +84,9 @@ fn copy_to_model(life: &mut Life<'_>) {
     };
     life.model.dbs.set_now(life.core.dbs.all[0].now_ms);
     tell(life.model, "FLUSHALL".into());
-    for key in KEYS.map(str::to_owned) {
+    for (db, key) in [1, 0].into_iter().flat_map(|db| KEYS.map(|key| (db, key.to_owned()))) {
+        ask(life, &format!("SELECT {db}"));
+        tell(life.model, format!("SELECT {db}"));
         match ask(life, &format!("TYPE {key}")).trim() {
             "+set" => {
                 let all = strings(&ask(life, &format!("SMEMBERS {key}")));
@@ -275,6 +277,7 @@ fn planted_each_bug_of_large_collections_is_found_within_three_hundred_seeds() {
         ("UNEVEN_TAKEN_FOR_EVEN", &planted::UNEVEN_TAKEN_FOR_EVEN),
         ("SCORE_NOT_NOTED", &planted::SCORE_NOT_NOTED),
         ("GAP_NOT_MOVED", &planted::GAP_NOT_MOVED),
+        ("SWAPPED_WHILE_DIRTY", &planted::SWAPPED_WHILE_DIRTY),
     ];
     let mut missed = Vec::new();
     for (name, switch) in bugs {

@@ -148,7 +148,7 @@ enum Op {
     Flush(i64),
     /// In database 1: the generation, and a count in it.
     InGeneration(u64),
-    /// `SWAPDB 2 3`. Each of both has a key `who` that nobody changes.
+    /// `SWAPDB 2 3`. Each of both has a key `who` that no client changes.
     Swap,
     /// In database 2 or 3: a count, and who has it.
     OfWho(u64, u64),
@@ -208,7 +208,7 @@ struct Told {
     /// Counts of the newest generation that a client was told of.
     in_generation: (i64, BTreeMap<String, i64>),
     generation: i64,
-    /// Who is in database 2 by the swaps that clients were told of, and whether one was asked for since.
+    /// What database 2 answers to `GET who`, by the swaps that clients were told of, and whether one was asked for since.
     second: i64,
     is_swapping: bool,
 }

@@ -97,6 +97,7 @@ impl Life<'_> {
                     );
                     vec![words(&text)]
                 }
+                _ if self.below(25) == 0 => vec![words("SWAPDB 0 1")],
                 _ => vec![words(&self.commands().one())],
             };
             self.to_ask.insert(id, commands.into());
@@ -143,7 +144,9 @@ impl Life<'_> {
             }
             _ => command.clone(),
         };
-        let named = |key: &String| words.contains(key) || words.iter().any(|word| word == "FLUSHDB");
+        let named = |key: &String| {
+            words.contains(key) || words.iter().any(|word| ["FLUSHDB", "SWAPDB"].contains(&&**word))
+        };
         let keys: Vec<String> = KEYS.map(str::to_owned).into_iter().filter(named).collect();
         let states = keys
             .iter()
