@@ -230,6 +230,84 @@ fn databases_are_exchanged_in_write_through_and_stay_so_after_kill_9() {
     swapped("everysec", "write-through");
 }
 
+#[test]
+fn databases_are_exchanged_whole_or_not_at_all_if_the_server_is_killed() {
+    let settings = [("appendfsync", "everysec"), ("tiering-dirty-max-ms", "5")];
+    let dir = tempfile::tempdir().unwrap();
+    let server = Process::start_with(Some(dir.path()), &settings);
+    let mut one = server.connect();
+    for (db, who) in [(1, "b"), (0, "a")] {
+        assert_eq!(one.ask(&format!("SELECT {db}")), ok());
+        assert_eq!(one.ask(&format!("SET who {who}")), ok());
+    }
+    server.kill();
+    // Counts of a and b that were acknowledged, and whether b is in database 0.
+    let (mut counts, mut is_swapped) = ([0i64; 2], false);
+    for round in 0..3 {
+        let server = Process::start_with(Some(dir.path()), &settings);
+        let (told, heard) = std::sync::mpsc::channel();
+        let (wrote, written) = std::sync::mpsc::channel();
+        let (mut swapper, mut writer) = (server.connect(), server.connect());
+        let swaps = std::thread::spawn(move || {
+            let mut swaps = 0;
+            // A write between two: an exchange makes a command that waits for its keys ask storage again.
+            while written.recv().is_ok()
+                && swapper.try_send("SWAPDB 0 1")
+                && matches!(swapper.reply_if_any(), Some(Reply::Simple(_)))
+            {
+                swaps += 1;
+                told.send(()).unwrap();
+            }
+            swaps
+        });
+        let writes = std::thread::spawn(move || {
+            let mut counts = counts;
+            loop {
+                let commands = ["MULTI", "GET who", "INCR n", "EXEC"];
+                if !commands.iter().all(|command| writer.try_send(command)) {
+                    return counts;
+                }
+                let replies: Vec<_> = (0..4).map_while(|_| writer.reply_if_any()).collect();
+                let Some(Reply::Array(answers)) = replies.get(3) else { return counts };
+                let [who, Reply::Int(count)] = &answers[..] else { panic!("{answers:?}") };
+                let at = usize::from(*who == bulk("b"));
+                assert_eq!(*count, counts[at].max(count - 1) + 1, "no count is lost");
+                counts[at] = *count;
+                // The other thread may have ended, as the server was killed.
+                let _ = wrote.send(());
+            }
+        });
+        (0..50 + round * 7).for_each(|_| heard.recv().unwrap());
+        server.kill();
+        let (swaps, acknowledged) = (swaps.join().unwrap(), writes.join().unwrap());
+        let server = Process::start_with(Some(dir.path()), &settings);
+        let mut one = server.connect();
+        let first = one.ask("GET who");
+        let found = first == bulk("b");
+        // One that was not acknowledged may be there.
+        let by_acknowledged = is_swapped ^ (swaps % 2 == 1);
+        eprintln!("{swaps} exchanges, counts {acknowledged:?}, one more: {}", found != by_acknowledged);
+        for db in [0, 1] {
+            assert_eq!(one.ask(&format!("SELECT {db}")), ok());
+            let at = usize::from(found ^ (db == 1));
+            assert_eq!(one.ask("GET who"), bulk(["a", "b"][at]));
+            let count = match one.ask("GET n") {
+                Reply::Bulk(text) => String::from_utf8(text).unwrap().parse().unwrap(),
+                _ => 0,
+            };
+            assert!(
+                (acknowledged[at]..=acknowledged[at] + 1).contains(&count),
+                "{count} of {acknowledged:?}"
+            );
+            assert_eq!(one.ask("DBSIZE"), int(1 + i64::from(count > 0)));
+            counts[at] = count;
+        }
+        is_swapped = found;
+        server.kill();
+    }
+    assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
+}
+
 /// A script that sets two keys.
 const SCRIPT: &str =
     "redis.call('set',KEYS[1],ARGV[1]);redis.call('set',KEYS[2],ARGV[1]);return(redis.call('get',KEYS[1]))";
