@@ -33,11 +33,8 @@ BEGIN
         AND (FIND_IN_SET(k.TABLE_SCHEMA, of_schemas) > 0) <> (FIND_IN_SET(k.REFERENCED_TABLE_SCHEMA, of_schemas) > 0);
   END IF;
   IF reason IS NULL THEN
-    SELECT MIN(CONCAT(t.TABLE_SCHEMA, '.', t.TABLE_NAME, ' is system-versioned and has a foreign key, or is referred to by one')) INTO reason
-      FROM information_schema.TABLES AS t JOIN information_schema.KEY_COLUMN_USAGE AS k
-        ON (k.TABLE_SCHEMA, k.TABLE_NAME) = (t.TABLE_SCHEMA, t.TABLE_NAME)
-        OR (k.REFERENCED_TABLE_SCHEMA, k.REFERENCED_TABLE_NAME) = (t.TABLE_SCHEMA, t.TABLE_NAME)
-      WHERE FIND_IN_SET(t.TABLE_SCHEMA, of_schemas) AND t.TABLE_TYPE = 'SYSTEM VERSIONED' AND k.REFERENCED_TABLE_NAME IS NOT NULL;
+    SELECT MIN(CONCAT(TABLE_SCHEMA, '.', TABLE_NAME, ' is system-versioned, and the server moves no such table to another engine')) INTO reason
+      FROM information_schema.TABLES WHERE FIND_IN_SET(TABLE_SCHEMA, of_schemas) AND TABLE_TYPE = 'SYSTEM VERSIONED' AND ENGINE = 'InnoDB';
   END IF;
   IF reason IS NOT NULL THEN
     SET reason = LEFT(CONCAT('nothing was changed: ', reason), 512);
@@ -91,7 +88,7 @@ BEGIN
     SET todo = NULL;
     SELECT CONCAT('ALTER TABLE ', terrace_convert_name(TABLE_SCHEMA), '.', terrace_convert_name(TABLE_NAME), ' ENGINE=Terrace') INTO todo
       FROM information_schema.TABLES
-      WHERE FIND_IN_SET(TABLE_SCHEMA, of_schemas) AND ENGINE = 'InnoDB' AND TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED')
+      WHERE FIND_IN_SET(TABLE_SCHEMA, of_schemas) AND ENGINE = 'InnoDB' AND TABLE_TYPE = 'BASE TABLE'
       ORDER BY TABLE_SCHEMA, TABLE_NAME LIMIT 1;
     IF todo IS NULL THEN LEAVE tables; END IF;
     CALL `terrace_convert_step`(todo);

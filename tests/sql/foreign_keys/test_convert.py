@@ -125,3 +125,23 @@ def test_a_move_that_was_interrupted_goes_on(server):
     assert definitions(connection, "moved_on") == before
     run(connection, "SET foreign_key_checks = 1")
     run(connection, "DROP DATABASE moved_on")
+
+
+def test_a_versioned_table_is_refused_before_any_foreign_key_is_dropped(server):
+    connection = server.connect()
+    run(connection, "CREATE OR REPLACE DATABASE moved_past")
+    run(connection, "USE moved_past")
+    statements(connection, """
+        CREATE TABLE p (id INT PRIMARY KEY) ENGINE=InnoDB;
+        CREATE TABLE c (id INT PRIMARY KEY, p INT, CONSTRAINT up FOREIGN KEY (p) REFERENCES p (id)) ENGINE=InnoDB;
+        CREATE TABLE past (id INT PRIMARY KEY) ENGINE=InnoDB WITH SYSTEM VERSIONING
+    """)
+    before = definitions(connection, "moved_past")
+    code, shown = convert(server, "moved_past")
+    assert code != 0 and "nothing was changed: moved_past.past is system-versioned" in shown, shown
+    after = definitions(connection, "moved_past")
+    assert {name: after[name] for name in before} == before
+    run(connection, "DROP TABLE past")
+    code, shown = convert(server, "moved_past")
+    assert code == 0 and engines(connection, "moved_past") == {"TERRACE"}, shown
+    run(connection, "DROP DATABASE moved_past")
