@@ -91,7 +91,7 @@ static bool rename_partitions(const std::vector<std::string> &names, const std::
   return true;
 }
 
-/** Whether all partitions stand under the list's name, and one statement renamed them there. Their first name, as a table's, to `origin`. */
+/** Whether all partitions have the list's name, and one statement renamed them to it. `origin` is set to their table's name before that statement. */
 static bool were_renamed(const std::vector<std::string> &names, const std::string &listed, const Tables &tables, std::string *origin)
 {
   std::string statement;
@@ -109,8 +109,8 @@ static bool were_renamed(const std::vector<std::string> &names, const std::strin
 
 /**
   The definition that RENAME left behind, where the versions don't tell: a change of some partitions gives the definition a version that the
-  others do not have. It is a partitioned table's without a list, and no partition has its name. Of several, the one that has the name which
-  the partitions had before the statement; empty if it is not known which it would be.
+  others do not have. It is the definition of a partitioned table that has no list and whose name no partition has. If there are several, it is
+  the one with the name that the partitions had before the statement; the result is empty if none has it.
 */
 static std::string left_behind(const std::vector<std::string> &names, const std::string &listed, const Tables &tables)
 {

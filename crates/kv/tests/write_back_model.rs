@@ -150,7 +150,7 @@ enum Op {
     InGeneration(u64),
     /// `SWAPDB 2 3`. Each of both has a key `who` that no client changes.
     Swap,
-    /// In database 2 or 3: a count, and who has it.
+    /// In database 2 or 3: adds 1 to a counter, and reads `who` in the same transaction.
     OfWho(u64, u64),
 }
 
@@ -208,8 +208,9 @@ struct Told {
     /// Counts of the newest generation that a client was told of.
     in_generation: (i64, BTreeMap<String, i64>),
     generation: i64,
-    /// What database 2 answers to `GET who`, by the swaps that clients were told of, and whether one was asked for since.
+    /// The value of `who` in database 2 after the last swap that was answered.
     second: i64,
+    /// Whether a swap was sent and not answered yet.
     is_swapping: bool,
 }
 
@@ -237,7 +238,7 @@ impl Told {
                 self.is_swapping = false;
             }
             Op::OfWho(_, n) => {
-                assert!(matches!(numbers[1], 1 | 2), "nobody is there: {reply}");
+                assert!(matches!(numbers[1], 1 | 2), "`who` is missing: {reply}");
                 self.tell(format!("w{}:{n}", numbers[1]), numbers[0]);
             }
             Op::Flush(generation) => self.tell("generation".into(), generation),
