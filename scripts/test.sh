@@ -13,6 +13,7 @@ retry cargo fetch --locked
 "$ROOT/scripts/locks.sh"
 "$ROOT/scripts/python.sh" >/dev/null
 
+# A test in Python that hangs fails after 900 seconds and says where: else it would keep the whole run.
 # SQL tests wait for disks and for each other more than they compute, so they run in parallel with the crates' tests, several at a time.
 PROCESSES=$((2 * $(nproc)))
 PROCESSES=${TERRACE_TEST_PROCESSES:-$((PROCESSES < 10 ? PROCESSES : 10))}
@@ -45,8 +46,8 @@ joined() { # shows a background command's output until its end, and returns its 
 }
 
 handler() { "$ROOT/scripts/build.sh"; }
-sql() { "$CACHE/venv/bin/python" -m pytest -q --durations 25 -n "$PROCESSES" --dist worksteal "$ROOT/tests/sql" "$@"; }
-kv() { "$CACHE/venv/bin/python" -m pytest -q --ignore "$ROOT/tests/kv/clients" "$ROOT/tests/kv"; }
+sql() { "$CACHE/venv/bin/python" -m pytest -q --timeout 900 --durations 25 -n "$PROCESSES" --dist worksteal "$ROOT/tests/sql" "$@"; }
+kv() { "$CACHE/venv/bin/python" -m pytest -q --timeout 900 --ignore "$ROOT/tests/kv/clients" "$ROOT/tests/kv"; }
 # The last test of a file often runs alone; the other half of the files runs in parallel.
 early() { cargo test --workspace --test '[!m-z]*'; }
 late() { cargo test --workspace --test '[m-z]*'; }

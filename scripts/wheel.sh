@@ -5,12 +5,12 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 PROFILE=${1:-release}
 VENV=$CACHE/venv-module
-if [ ! -e "$VENV/complete-2" ]; then
+if [ ! -e "$VENV/complete-3" ]; then
   say "Making a Python environment for the module" >&2
   python3 -m venv "$VENV"
   retry "$VENV/bin/pip" install -q --disable-pip-version-check --retries 10 --timeout 60 maturin==1.16.0 mypy==2.4.1 mypy_extensions==1.2.0 typing_extensions==4.16.0 \
-    pathspec==1.1.1 librt==0.17.0 ast_serialize==0.13.1 pytest==8.3.4 iniconfig==2.3.1 packaging==26.4 pluggy==1.7.0 fsspec==2026.9.0 >&2
-  touch "$VENV/complete-2"
+    pathspec==1.1.1 librt==0.17.0 ast_serialize==0.13.1 pytest==8.3.4 pytest-timeout==2.4.0 iniconfig==2.3.1 packaging==26.4 pluggy==1.7.0 fsspec==2026.9.0 >&2
+  touch "$VENV/complete-3"
 fi
 OUT=$TARGET/python
 [ "$PROFILE" = dev ] || OUT=$TARGET/python-$PROFILE

@@ -25,13 +25,18 @@ use terrace_files::planted::{self, Switch};
 use terrace_files::read::Files;
 use terrace_files::read::split::BlockSplit;
 use terrace_files::stores::Store;
+use terrace_io::World;
 use terrace_io::clock::{Clock, Nanos};
+use terrace_io::emulate::{self, Device, EVEN};
 use terrace_io::random::Random;
 use terrace_io::sched::{Event, Sched, WorkerHandle};
 use terrace_io::store::{Bytes, ObjectStore, Purpose, Version};
+use terrace_io::traffic::Urgency;
 use terrace_sim::{SimDisk, SimStore, SimWorld};
 
 const ARENA: u64 = 256 << 10;
+/// As the store is named in the keys of flash.
+const STORE: &str = "store";
 const FLASH: u64 = 32 << 20;
 const MEMORY: u64 = 8 << 20;
 const DIRECTORIES: u64 = 5;
@@ -90,6 +95,48 @@ fn body(path: &str, number: u64) -> Vec<u8> {
     bytes
 }
 
+/// What runs in the daemon, but for its workers.
+fn daemon(
+    world: World,
+    store: Arc<SimStore>,
+    flash: Flash,
+    arena_bytes: u64,
+    freshness: Freshness,
+    store_weight: f64,
+) -> Files {
+    let arena = Arc::new(Arena::new(arena_bytes, HEADER_BYTES + 64 * SET_BYTES).unwrap());
+    let mut catalogue = Catalogue::new(Settings {
+        freshness,
+        arena_bytes,
+        files_max: 150,
+        waiting_max: 1000,
+        read_bytes_max: 8 << 20,
+        saves: true,
+    });
+    let index = arena.index(7, 0);
+    index.vouch(1 << 62);
+    catalogue.publish_in(index.clone());
+    let objects = (
+        Objects::new(objects::Settings { memory_bytes: 4096, flash_bytes: 0 }),
+        ObjectBytes::open(4096, None).unwrap(),
+    );
+    let store = Arc::new(Store::new(store, world.clone(), 0).unwrap());
+    Files::new(
+        world,
+        store,
+        Some(flash),
+        arena,
+        catalogue,
+        256 << 20,
+        index,
+        Groups::none(),
+        objects,
+        Pins::open(None, pins::Limits { bytes: 4096, files: 1 }).unwrap(),
+        BlockSplit::new(store_weight, terrace_files::config::FLASH_TIMEOUT),
+        freshness,
+    )
+}
+
 impl Node {
     fn new(seed: u64) -> Node {
         let sim = SimWorld::new(seed);
@@ -100,7 +147,7 @@ impl Node {
             freshness,
             hangs: seed % 4 == 2,
             store_weight: if seed.is_multiple_of(4) { 1.0 } else { 0.0 },
-            purpose: Purpose::register("file_sim", terrace_io::traffic::Urgency::Foreground).unwrap(),
+            purpose: Purpose::register("file_sim", Urgency::Foreground).unwrap(),
             files: None,
             workers: Vec::new(),
             answered: Arc::default(),
@@ -123,41 +170,9 @@ impl Node {
 
     fn start(&mut self) {
         let world = self.sim.world();
-        let index = HEADER_BYTES + 64 * SET_BYTES;
-        let arena = Arc::new(Arena::new(ARENA, index).unwrap());
-        let store = Arc::new(Store::new(self.store.clone(), world.clone(), 0).unwrap());
         let packing = Packing { shares: Shares::of(MEMORY).unwrap(), arena: ARENA };
-        let flash =
-            Flash::open_on(&*self.disk, &world, FLASH, 128 << 20, &store.name(), Some(packing)).unwrap();
-        let mut catalogue = Catalogue::new(Settings {
-            freshness: self.freshness,
-            arena_bytes: ARENA,
-            files_max: 150,
-            waiting_max: 1000,
-            read_bytes_max: 8 << 20,
-            saves: true,
-        });
-        let index = arena.index(7, 0);
-        index.vouch(1 << 62);
-        catalogue.publish_in(index.clone());
-        let objects = (
-            Objects::new(objects::Settings { memory_bytes: 4096, flash_bytes: 0 }),
-            ObjectBytes::open(4096, None).unwrap(),
-        );
-        let files = Files::new(
-            world,
-            store,
-            Some(flash),
-            arena,
-            catalogue,
-            256 << 20,
-            index,
-            Groups::none(),
-            objects,
-            Pins::open(None, pins::Limits { bytes: 4096, files: 1 }).unwrap(),
-            BlockSplit::new(self.store_weight, terrace_files::config::FLASH_TIMEOUT),
-            self.freshness,
-        );
+        let flash = Flash::open_on(&*self.disk, &world, FLASH, 128 << 20, STORE, Some(packing)).unwrap();
+        let files = daemon(world, self.store.clone(), flash, ARENA, self.freshness, self.store_weight);
         let files = Arc::new(files);
         let answered = self.answered.clone();
         files.on_answer(Box::new(move || answered.notify()));
@@ -214,18 +229,7 @@ impl Node {
             .iter()
             .map(|path| {
                 self.next += 1;
-                let (request, path) = (self.next, path.as_str().into());
-                Read {
-                    client: 1,
-                    request,
-                    item: 0,
-                    wants,
-                    path,
-                    offset: 0,
-                    length: u64::MAX,
-                    expected: None,
-                    since: 0,
-                }
+                read_of(path, self.next, wants)
             })
             .collect();
         let by_request: BTreeMap<u64, String> =
@@ -312,6 +316,11 @@ impl Node {
         let never = Event::new();
         self.sim.sched.wait(&never, never.ticket(), Some(nanos));
     }
+}
+
+fn read_of(path: &str, request: u64, wants: Wants) -> Read {
+    let path = path.into();
+    Read { client: 1, request, item: 0, wants, path, offset: 0, length: u64::MAX, expected: None, since: 0 }
 }
 
 fn gone() -> terrace_files::catalogue::Fault {
@@ -419,6 +428,50 @@ fn what_is_served_is_current_and_whole_whatever_the_daemon_packs_and_wherever_it
     assert!(seen.crashes >= 5 * seeds());
     assert!(seen.packed > 0 && seen.brought > 0 && seen.restored > 0 && seen.warm > 0, "{seen:?}");
     assert!(seen.left > 0, "{seen:?}");
+}
+
+#[test]
+fn what_a_slow_flash_has_no_room_for_is_copied_to_it_later() {
+    const FILES: u64 = 24;
+    const BYTES: usize = 1 << 20;
+    let sim = SimWorld::new(1);
+    let (disk, store) = (sim.disk("flash"), sim.store("store"));
+    let purpose = Purpose::register("file_sim", Urgency::Foreground).unwrap();
+    let paths: Vec<String> = (0..FILES).map(|file| format!("large/{file}")).collect();
+    for path in &paths {
+        store.put_if_absent(purpose, path, &[Bytes::from(vec![7; BYTES])]).unwrap();
+    }
+    // More than the queue takes, and a write takes longer than the saver waits for room.
+    let slow = Device { read: 1_000_000, write: 200_000_000, bandwidth: 10_000_000, rate: 100, spread: EVEN };
+    let slow = emulate::disk(sim.world(), disk, slow);
+    let flash = Flash::open_on(&*slow, &sim.world(), 256 << 20, 128 << 20, STORE, None).unwrap();
+    let files = Arc::new(daemon(sim.world(), store, flash, 32 << 20, Freshness::Immutable, 0.0));
+    let answered = Arc::new(Event::new());
+    let on_answer = answered.clone();
+    files.on_answer(Box::new(move || on_answer.notify()));
+    let workers = files.spawn(4).unwrap();
+    let reads: Vec<Read> =
+        paths.iter().zip(1..).map(|(path, request)| read_of(path, request, Wants::Warm)).collect();
+    let mut done = files.begin(reads).len();
+    while done < paths.len() {
+        let seen = answered.ticket();
+        let more = files.take_answers().done.len();
+        done += more;
+        if more == 0 {
+            sim.sched.wait(&answered, seen, None);
+        }
+    }
+    let fills = || files.flash.as_ref().unwrap().counts().1;
+    let mut rounds = 0;
+    while fills() < FILES {
+        rounds += 1;
+        assert!(rounds < 1000, "{} of {FILES} files are on flash", fills());
+        let never = Event::new();
+        sim.sched.wait(&never, never.ticket(), Some(100_000_000));
+    }
+    assert_eq!(files.tell(|catalogue, _| catalogue.unsaved()), 0);
+    sim.sched.drop_workers();
+    drop(workers);
 }
 
 #[test]

@@ -198,7 +198,7 @@ enum Op {
     End { which: usize, fails: bool },
     Release { which: usize },
     Forget { file: u8 },
-    Save { touches: u32 },
+    Save { touches: u32, is_refused: bool },
     Pass { nanos: u64 },
 }
 
@@ -212,7 +212,7 @@ fn op() -> impl Strategy<Value = Op> {
         10 => (any::<usize>(), prop::bool::weighted(0.1)).prop_map(|(which, fails)| Op::End { which, fails }),
         6 => any::<usize>().prop_map(|which| Op::Release { which }),
         1 => (0u8..8).prop_map(|file| Op::Forget { file }),
-        2 => (0u32..20).prop_map(|touches| Op::Save { touches }),
+        2 => (0u32..20, any::<bool>()).prop_map(|(touches, is_refused)| Op::Save { touches, is_refused }),
         1 => (0u64..200).prop_map(|nanos| Op::Pass { nanos }),
     ]
 }
@@ -270,12 +270,24 @@ fn run(freshness: Freshness, ops: Vec<Op>) {
                 world.catalogue.release(lease.block);
             }
             Op::Forget { file } => drop(world.catalogue.forget(&path(file))),
-            Op::Save { touches } => {
+            Op::Save { touches, is_refused } => {
                 world.catalogue.touched(0..touches, touches.into());
-                for (id, victim) in world.catalogue.take_unsaved(8 << 20) {
+                let taken = world.catalogue.take_unsaved(8 << 20);
+                for (_, victim) in &taken {
                     let (_, path, version, index) = &world.bytes[&victim.extent.offset];
                     assert_eq!((path, version, *index), (&victim.path, &victim.version, victim.index));
-                    world.catalogue.release(id);
+                }
+                let of = &world.catalogue.blocks;
+                let is_attached =
+                    |id: &BlockId| of[*id as usize].as_ref().is_some_and(|block| block.attached);
+                let attached: Vec<BlockId> = taken.iter().map(|(id, _)| *id).filter(is_attached).collect();
+                let blocks = taken.iter().map(|(id, _)| *id);
+                if is_refused {
+                    world.catalogue.put_back_unsaved(blocks);
+                    let next = world.catalogue.unsaved.iter().take(attached.len());
+                    assert!(next.eq(&attached), "the next ones are those that were put back");
+                } else {
+                    blocks.for_each(|id| world.catalogue.release(id));
                 }
             }
             Op::Pass { nanos } => world.now += nanos,

@@ -1,6 +1,6 @@
 //! Which blocks are to be copied to flash.
 
-use super::{Block, BlockId, Catalogue, Victim};
+use super::{Block, BlockId, Catalogue, UNSAVED_MAX, Victim};
 
 impl Catalogue {
     /// All blocks without leases, to be copied to flash at the end.
@@ -23,6 +23,18 @@ impl Catalogue {
             taken.push((id, block.victim()));
         }
         taken
+    }
+
+    /// Blocks that flash did not take: they are the next ones again. The caller gives its leases back.
+    pub fn put_back_unsaved(&mut self, blocks: impl DoubleEndedIterator<Item = BlockId>) {
+        for id in blocks.rev() {
+            let is_held =
+                self.blocks.get(id as usize).is_some_and(|b| b.as_ref().is_some_and(|b| b.attached));
+            if is_held && self.unsaved.len() < UNSAVED_MAX {
+                self.unsaved.push_front(id);
+            }
+            self.release(id);
+        }
     }
 
     pub fn unsaved(&self) -> usize {

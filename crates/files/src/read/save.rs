@@ -67,10 +67,15 @@ impl Worker for Saver {
         if taken.is_empty() {
             return Step::IdleFor(LOOK);
         }
-        for (block, victim) in taken {
-            // What finds no room now is written when it is evicted.
-            files.save(flash, &victim, files.world.clock.now() + LOOK);
-            files.tell(|catalogue, _| catalogue.release(block));
+        for (at, (block, victim)) in taken.iter().enumerate() {
+            if files.save(flash, victim, files.world.clock.now() + LOOK) {
+                files.tell(|catalogue, _| catalogue.release(*block));
+                continue;
+            }
+            // A device that is slow for a while: memory may hold these blocks for long, so they are not left to their eviction.
+            let left = taken[at..].iter().map(|(block, _)| *block);
+            files.tell(|catalogue, _| catalogue.put_back_unsaved(left));
+            return Step::IdleFor(LOOK);
         }
         Step::Worked
     }
