@@ -7,11 +7,12 @@ Both servers run all the time; rounds alternate between them, and each row is th
 * bytes: resident memory a key, for a million values of 256 bytes with keys of 16 bytes.
 
 The table has commands a second and CPU microseconds of the server a command: the generator takes CPU too, and with two cores it may be the bound.
+A turn begins when the server is quiet, and the CPU of what it does in the background afterwards is the turn's.
 `mixed` is 45 clients that read beside 5 that write.
 
 Environment: RUNS (rounds), SECONDS (of a cell, about), MODES, COMMANDS, BYTES (sizes of values), PIPELINES, CLIENTS, KEYS, LOADED (keys of `bytes`), IO_THREADS (a number
 or list: `terrace kv` with as many event loops at most, each a contestant), REDIS_IO_THREADS, POLICIES (values of `tiering-write-policy`, each a contestant; without it the
-default), BASE (another binary, a contestant of the name `base`). A run of everything takes about ten minutes; RUNS=1 SECONDS=0.5 BYTES=64
+default), BASE (another binary, a contestant of the name `base`). A run of everything takes about a quarter of an hour; RUNS=1 SECONDS=0.5 BYTES=64
 takes about one.
 """
 
@@ -90,6 +91,17 @@ class Server:
             fields = file.read().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / TICK
 
+    def settle(self):
+        """Waits until the server has gone quiet: what it does in the background for one command is not charged to the next."""
+        until = time.monotonic() + 20
+        before = self.cpu_seconds()
+        while time.monotonic() < until:
+            time.sleep(0.1)
+            now = self.cpu_seconds()
+            if now - before <= 0.01:
+                return
+            before = now
+
     def resident_bytes(self):
         with open(f"/proc/{self.process.pid}/statm") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -121,6 +133,7 @@ def measure(server, command, size, pipeline, count):
     server.ask("FLUSHALL")
     if command in ("get", "mixed"):
         server.load(KEYS, size)
+    server.settle()
     before, started = server.cpu_seconds(), time.monotonic()
     if command == "mixed":
         readers, writers = CLIENTS * 9 // 10, CLIENTS - CLIENTS * 9 // 10
@@ -129,6 +142,7 @@ def measure(server, command, size, pipeline, count):
         rate = count / (time.monotonic() - started)
     else:
         rate, p99 = rate_of(generator(server.port, command, size, pipeline, CLIENTS, count))
+    server.settle()
     return {"rate": rate, "p99_ms": p99, "cpu_us": (server.cpu_seconds() - before) / count * 1e6}
 
 

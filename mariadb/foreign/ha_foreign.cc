@@ -148,7 +148,7 @@ int ha_terrace::check_parents(const uchar *record, const uchar *old, bool *prima
   Foreign *foreign= this->foreign();
   if (!foreign || foreign->parents.empty() || thd_test_options(thd, OPTION_NO_FOREIGN_KEY_CHECKS) || !is_current(record))
     return 0;
-  const bool copies= is_passing_name(m_name);
+  const bool copies= is_passing_name(m_name), waits= m_load && m_load_within;
   for (size_t at= 0; at < foreign->parents.size(); at++)
   {
     Link *link= foreign->parents[at].get();
@@ -173,6 +173,11 @@ int ha_terrace::check_parents(const uchar *record, const uchar *old, bool *prima
     if (!link->usable && is_null_in(*link, record))
       continue;
     bool found= false;
+    if (has_key && waits && !link->has_history && link->may_find())
+    {
+      m_awaited.add(link->key.name, foreign->bytes);
+      continue;
+    }
     if (has_key)
     {
       // A row may be its own parent.
@@ -194,12 +199,74 @@ int ha_terrace::check_parents(const uchar *record, const uchar *old, bool *prima
     }
     if (!found)
     {
+      // An earlier row is named first.
+      m_awaited.end_row();
+      if (int error= check_awaited())
+        return error;
+      if (m_foreign_generation != relations_generation())
+        return check_parents(record, old, primary);
       if (primary)
         *primary= !m_hidden && link->own_index == 0;
       return foreign_error(HA_ERR_NO_REFERENCED_ROW, m_name, link->key);
     }
   }
-  return 0;
+  m_awaited.end_row();
+  return m_awaited.are_many() ? check_awaited() : 0;
+}
+
+/** Keys of parents that are asked for side by side. */
+static const size_t TOGETHER= 64;
+
+/** Looks for the parents of a bulk load's rows that were not looked for yet. If several rows have none, the first one's foreign key is named. */
+int ha_terrace::check_awaited()
+{
+  std::string missed;
+  ha_rows first= HA_POS_ERROR;
+  std::vector<terrace_bytes> some;
+  for (bool ended= m_awaited.empty(); !ended;)
+  {
+    ended= true;
+    Foreign *foreign= this->foreign();
+    for (size_t at= 0; foreign && at < foreign->parents.size(); at++)
+    {
+      Link *link= foreign->parents[at].get();
+      if (int error= finish_loads_of(link->name))
+        return error;
+      if (int error= link->prepare(ha_thd(), table))
+        return error;
+      if (m_foreign_generation != relations_generation())
+      {
+        ended= false;                   // these links are gone
+        break;
+      }
+      AwaitedParents::Keys keys= m_awaited.take(link->key.name);
+      keys.sort();
+      for (size_t begin= 0; begin < keys.all.size(); begin+= TOGETHER)
+      {
+        some.clear();
+        const size_t end= std::min(begin + TOGETHER, keys.all.size());
+        for (size_t key= begin; key < end; key++)
+          some.push_back(keys.bytes_of(keys.all[key]));
+        if (some.size() > 1)
+          link->fetch_soon(*m_session, some);
+        for (size_t key= begin; key < end; key++)
+        {
+          const int32_t code= link->find_encoded(*m_session, some[key - begin], false);
+          if (code && code != TERRACE_NO_ROW)
+            return map(code);
+          if (code && keys.all[key].row < first)
+            first= keys.all[key].row, missed= link->key.name;
+        }
+      }
+    }
+  }
+  m_awaited.clear();
+  if (missed.empty())
+    return 0;
+  for (const auto &link : foreign()->parents)
+    if (link->key.name == missed)
+      return foreign_error(HA_ERR_NO_REFERENCED_ROW, m_name, link->key);
+  return HA_ERR_NO_REFERENCED_ROW;
 }
 
 /** Whether the row is no former row, which the table keeps as its history. */

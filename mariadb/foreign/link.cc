@@ -237,16 +237,24 @@ bool Link::encode(const uchar *record, Bytes *out)
   return true;
 }
 
+void Link::fetch_soon(Session &session, const std::vector<terrace_bytes> &keys) const
+{
+  terrace_rows_fetch_soon(session.transaction(), handle, tree, keys.data(), keys.size());
+}
+
 int32_t Link::find(Session &session, const Bytes &bytes, bool releases)
 {
-  if (is_nowhere)
-    return TERRACE_NO_ROW;
+  return is_nowhere ? TERRACE_NO_ROW : find_encoded(session, bytes_of(bytes.data(), bytes.size()), releases);
+}
+
+int32_t Link::find_encoded(Session &session, terrace_bytes key, bool releases)
+{
   terrace_txn *const txn= session.transaction();
   const Cascades &all= session.cascades;
   const bool some_go= all.deletes(name, other_index);
   const bool by_view= is_planted(PlantedBug::LOOKS_BY_VIEW);
   if (is_row && !releases && !some_go && !by_view)
-    return terrace_row_lock(txn, handle, bytes_of(bytes.data(), bytes.size()), TERRACE_LOCK_SHARED);
+    return terrace_row_lock(txn, handle, key, TERRACE_LOCK_SHARED);
   // A load that ends gives its table other trees.
   if (begun != session.begun || !session.loads.empty())
     close_cursor();
@@ -268,7 +276,7 @@ int32_t Link::find(Session &session, const Bytes &bytes, bool releases)
   fetch.size= sizeof fetch;
   fetch.seek= TERRACE_SEEK_AT_LEAST;
   fetch.want= TERRACE_WANT_ENTRY;
-  fetch.key= fetch.prefix= bytes_of(bytes.data(), bytes.size());
+  fetch.key= fetch.prefix= key;
   fetch.max_rows= 1;
   fetch.max_bytes= 4096;
   terrace_rows rows= {};

@@ -70,6 +70,10 @@ public:
     count. An engine code.
   */
   int32_t find(Session &session, const Bytes &bytes, bool releases);
+  /** As find(), for a key that was encoded at any time in the statement. */
+  int32_t find_encoded(Session &session, terrace_bytes key, bool releases);
+  /** Has what find_encoded() of these keys reads fetched, side by side, if it is not in memory. */
+  void fetch_soon(Session &session, const std::vector<terrace_bytes> &keys) const;
 
   const ForeignKey key;
   const std::string name;               // of the other table

@@ -15,13 +15,14 @@ enum class PlantedBug
 {
   LOOKS_BY_VIEW,                        // look-ups of parents and children read the transaction's view, and lock nothing
   CASCADE_KEPT,                         // what cascaded from a row stays when the row fails
-  CHILD_PASSED                          // a cascade changes only the first of a parent's children
+  CHILD_PASSED,                         // a cascade changes only the first of a parent's children
+  LAST_UNCHECKED                        // the last rows of a bulk load come without a look for their parents
 };
 
 #ifdef TERRACE_PLANTED_BUGS
 inline bool is_planted(PlantedBug bug)
 {
-  static const char *const names[]= {"LOOKS_BY_VIEW", "CASCADE_KEPT", "CHILD_PASSED"};
+  static const char *const names[]= {"LOOKS_BY_VIEW", "CASCADE_KEPT", "CHILD_PASSED", "LAST_UNCHECKED"};
   static const char *const planted= getenv("TERRACE_PLANTED_BUG");
   return planted && !strcmp(planted, names[static_cast<int>(bug)]);
 }

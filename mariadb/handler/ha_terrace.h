@@ -37,6 +37,7 @@
 #include "globals.h"
 #include "kill_scope.h"
 #include "row_codec.h"
+#include "awaited.h"
 #include "key_codec.h"
 #include "query_cache.h"
 #include "session.h"
@@ -508,6 +509,7 @@ private:
   int foreign_error(int error, const std::string &child, const terrace::ForeignKey &key);
   int finish_loads_of(const std::string &name);
   int check_parents(const uchar *record, const uchar *old, bool *primary= nullptr);
+  int check_awaited();
   int check_children(const uchar *old, const uchar *record);
   bool is_null_in(const terrace::Link &link, const uchar *record) const;
   bool is_own_parent(const terrace::Link &link, const uchar *record);
@@ -528,6 +530,7 @@ private:
   engine_option_value *m_shared_list= nullptr;
   mutable std::unique_ptr<terrace::Foreign, terrace::ForeignDeleter> m_foreign;
   mutable ulonglong m_foreign_generation= 0;
+  terrace::AwaitedParents m_awaited;    // of rows of m_load
   std::string m_foreign_said;           // what the last error of a foreign key is about
   const terrace::ForeignKey *m_follows= nullptr; // the rows at hand are changed because of their parent, by this foreign key
   bool m_cascaded= false;               // the row at hand has changed rows of other tables

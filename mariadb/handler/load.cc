@@ -17,6 +17,7 @@
 #include "errors.h"
 #include "globals.h"
 #include "performance.h"
+#include "planted.h"
 #include "ha_partition.h"
 #include "partition_info.h"
 #include <algorithm>
@@ -277,6 +278,11 @@ int ha_terrace::finish_load()
 {
   if (!m_load)
     return 0;
+  if (int error= is_planted(PlantedBug::LAST_UNCHECKED) ? 0 : check_awaited())
+  {
+    end_load();
+    return error;
+  }
   int32_t code= build_loaded();
   int error= 0;
   if (code == TERRACE_DUPLICATE)
@@ -326,6 +332,7 @@ void ha_terrace::leave_loads()
 
 void ha_terrace::end_load()
 {
+  m_awaited.clear();
   if (m_load)
     leave_loads();
   terrace_load_close(m_load);

@@ -95,7 +95,7 @@ fn body(path: &str, number: u64) -> Vec<u8> {
     bytes
 }
 
-/// What runs in the daemon, but for its workers.
+/// What runs in the daemon, without its workers.
 fn daemon(
     world: World,
     store: Arc<SimStore>,

@@ -972,6 +972,14 @@ int32_t terrace_row_lock(terrace_txn *txn,
                          terrace_bytes key,
                          uint32_t lock);
 
+// Has the pages of an index fetched, side by side, that reads of these keys need and that are not in memory. Advice: it neither waits nor fails. Keys in
+// their order ask for no page twice. `index`: 0 is the rows' own.
+void terrace_rows_fetch_soon(terrace_txn *txn,
+                             const terrace_table *table,
+                             uint32_t index,
+                             const terrace_bytes *keys,
+                             size_t count);
+
 // The table's auto-increment counter is the transaction's until `terrace_row_counter_release`, which has to follow, whatever this returns: a session
 // that takes values from it asks `terrace_row_counter_is_locked` and waits here, too.
 int32_t terrace_row_counter_lock(terrace_txn *txn,

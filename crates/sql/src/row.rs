@@ -252,6 +252,29 @@ pub unsafe extern "C" fn terrace_row_lock(
     })
 }
 
+/// Has the pages of an index fetched, side by side, that reads of these keys need and that are not in memory. Advice: it neither waits nor fails. Keys in
+/// their order ask for no page twice. `index`: 0 is the rows' own.
+///
+/// # Safety
+/// The handles are open; `keys` points to `count` keys, which live during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_rows_fetch_soon(
+    txn: *mut TerraceTxn,
+    table: *const TerraceTable,
+    index: u32,
+    keys: *const TerraceBytes,
+    count: usize,
+) {
+    let _ = guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let keys = if count == 0 { &[] } else { std::slice::from_raw_parts(keys, count) };
+            (*txn).txn.fetch_soon(&(*table).table, index as usize, keys.iter().map(|key| key.get()));
+        }
+        Ok(Code::Ok)
+    });
+}
+
 /// The table's auto-increment counter is the transaction's until `terrace_row_counter_release`, which has to follow, whatever this returns: a session
 /// that takes values from it asks `terrace_row_counter_is_locked` and waits here, too.
 ///

@@ -23,7 +23,7 @@ pub(crate) fn multi_get(
     let mut values = Vec::with_capacity(keys.len());
     for some in keys.chunks(TOGETHER) {
         if some.len() > 1 {
-            txn.fetch_soon(table, some.iter().map(AsRef::as_ref));
+            txn.fetch_soon(table, 0, some.iter().map(AsRef::as_ref));
         }
         for key in some {
             values.push(get(txn, table, key.as_ref(), lock)?);

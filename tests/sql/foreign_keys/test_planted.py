@@ -13,6 +13,7 @@ FOUND_BY = {
     "LOOKS_BY_VIEW": "test_foreign_sessions.py::test_no_interleaving_leaves_a_child_without_its_parent",
     "CASCADE_KEPT": "test_random_cascades.py",
     "CHILD_PASSED": "test_cascade_crashes.py",
+    "LAST_UNCHECKED": "test_foreign_loads.py",
 }
 
 

@@ -509,9 +509,10 @@ impl Txn {
         self.core.passes_by_log(row)
     }
 
-    /// Has pages fetched that reads of these keys need and that are not in memory, side by side. Advice: it neither waits nor fails.
-    pub fn fetch_soon<'k>(&self, table: &Table, keys: impl Iterator<Item = &'k [u8]>) {
-        let Ok(tree) = table.tree(0) else { return };
+    /// Has pages fetched that reads of these keys of an index need and that are not in memory, side by side; 0 is the rows' own. Advice: it neither
+    /// waits nor fails.
+    pub fn fetch_soon<'k>(&self, table: &Table, index: usize, keys: impl Iterator<Item = &'k [u8]>) {
+        let Ok(tree) = table.tree(index) else { return };
         let mut last = None;
         for id in keys.filter_map(|key| tree.missing(key)) {
             if last != Some(id) && !tree.pages().fetch_soon(id) {
