@@ -103,13 +103,14 @@ fn say(volume: &str, epoch: u32, adoption: &Adoption<'_>, object: Option<&str>) 
     output::text(&format!(
         "this volume     {volume}: writer epoch {epoch}, {}\n\
          object store    {store}\n\
-         has it          writer epoch {}, mark {}: another copy of this volume\n\
+         has it          writer epoch {}, mark {}: another copy of this volume{}\n\
          as this knows   writer epoch {known}\n\
          named           {} objects by this volume's map\n\
          not named       {objects} objects of {bytes} bytes: what the other copy put since",
         age(volume),
         holder.writer.epoch,
         holder.mark,
+        adoption.name.as_ref().map_or(String::new(), |who| format!(", {who}")),
         adoption.named,
     ));
     say_lost(adoption);

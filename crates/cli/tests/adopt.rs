@@ -58,6 +58,9 @@ fn a_restored_volume_adopts_its_store_and_the_other_copy_is_then_the_foreign_one
     assert!(why["error"].as_str().unwrap().contains("no terminal"), "{why}");
     assert!(before == files(&instance.root), "it has changed something without being told to");
 
+    let holder = format!("another copy of this volume, process {} on ", std::process::id());
+    assert!(said.contains(&holder), "the holder has no name");
+
     let (code, said) = adopt(&instance, &["--yes"]);
     assert!(code == 0 && said.contains("adopted: the object store is this volume's"), "{code}");
     let (code, said) = adopt(&instance, &["--yes"]);
@@ -122,4 +125,31 @@ fn adoption_by_the_owner_changes_nothing_and_fails_without_a_store() {
     let (code, said) = adopt(&instance, &["--yes"]);
     assert!(code == 2 && said.contains("which object store?"), "{code}");
     assert!(before == files(&instance.root));
+}
+
+#[test]
+fn a_volume_and_a_store_in_use_name_the_process_that_has_them() {
+    let instance = Instance::new("holder", true);
+    let engine = instance.open();
+    let name = format!("process {} on ", std::process::id());
+    let told = |command: &str, more: &[&str]| {
+        let output = instance.run(command, more);
+        let said =
+            String::from_utf8_lossy(&output.stdout).to_string() + &String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains(&name) && said.contains(" since 20"), "{command}: {said}");
+        said
+    };
+    let said = told("check", &[]);
+    assert!(said.contains("in use: another instance runs on it, process"), "{said}");
+    engine.shutdown().unwrap();
+    drop(engine);
+    assert_eq!(fs::read(instance.at("volume").join("lock")).unwrap(), b"", "the name is erased at the end");
+    // The store's last writer is still named, by what looks at the store.
+    let store = instance.at("objects");
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_terrace"))
+        .args(["doctor", "--object"])
+        .arg(store)
+        .output();
+    let said = String::from_utf8_lossy(&output.unwrap().stdout).to_string();
+    assert!(said.contains("writer epoch") && said.contains(&name), "{said}");
 }

@@ -95,6 +95,11 @@ impl Error {
     }
 }
 
+/// ", process 4711 on db1 since …", or nothing.
+pub(crate) fn holder_in_words(by: Option<&terrace_io::disk::Holder>) -> String {
+    by.map_or(String::new(), |by| format!(", {} since {}", by.who, crate::calendar::seconds(by.since_ms)))
+}
+
 impl From<DiskError> for Error {
     fn from(error: DiskError) -> Error {
         match error {

@@ -43,7 +43,7 @@ pub(crate) mod slot_reservation;
 pub mod sort_file;
 pub mod trouble;
 use crate::config::Config;
-use crate::error::Error;
+use crate::error::{Error, holder_in_words};
 use crate::storage::archive::{ArchiveParts, ArchiveSettings, ArchiveWorker, Archiver};
 use crate::storage::bulk_throttle::BulkThrottle;
 use crate::storage::checkpoint::{CheckpointWorker, Checkpointer};
@@ -570,9 +570,11 @@ fn end(workers: Vec<Box<dyn WorkerHandle>>) {
 
 pub(crate) fn take_lock(volume: &dyn Disk) -> Result<Box<dyn DiskLock>, Error> {
     volume.lock().map_err(|error| match error {
-        DiskError::Locked { .. } => {
-            Error::Busy(format!("the volume {} is in use: another instance runs on it", volume.describe()))
-        }
+        DiskError::Locked { by, .. } => Error::Busy(format!(
+            "the volume {} is in use: another instance runs on it{}",
+            volume.describe(),
+            holder_in_words(by.as_ref())
+        )),
         other => other.into(),
     })
 }

@@ -23,14 +23,23 @@ pub enum DiskError {
     /// The device did not answer in time, and another copy is to be read ([`hedge`]).
     #[error("read {name} at {offset}: no answer in time")]
     Overdue { name: String, offset: u64 },
-    #[error("{name} is locked by another instance")]
-    Locked { name: String },
+    #[error("{name} is locked by another instance{}", by.as_ref().map_or(String::new(), |by| format!(" ({})", by.who)))]
+    Locked { name: String, by: Option<Holder> },
     /// `len` is 0 where no bytes are at issue.
     #[error("{what} {name}{}: {cause}", place(*offset, *len))]
     Failed { name: String, what: &'static str, offset: u64, len: u64, cause: String },
 }
 
 pub type Result<T> = std::result::Result<T, DiskError>;
+
+/// The holder of a lock, as it has named itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holder {
+    /// As "process 4711 on db1".
+    pub who: String,
+    /// Unix time in milliseconds.
+    pub since_ms: u64,
+}
 
 fn place(offset: u64, len: u64) -> String {
     if len == 0 { String::new() } else { format!(" at {offset} for {len} bytes") }

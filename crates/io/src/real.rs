@@ -3,6 +3,7 @@
 pub mod batch;
 pub mod disk;
 mod file;
+pub mod holder;
 mod pool;
 mod ring;
 pub mod threads;

@@ -133,6 +133,10 @@ pub trait Sched: Send + Sync {
     fn try_spawn(&self, worker: Box<dyn Worker>) -> std::io::Result<Box<dyn WorkerHandle>> {
         Ok(self.spawn(worker))
     }
+    /// What the operating system calls this process, as "process 4711 on db1".
+    fn process(&self) -> String {
+        "a simulation".into()
+    }
     /// A named point where tests may interleave; does nothing on real threads.
     fn point(&self, name: &'static str) {
         let _ = name;

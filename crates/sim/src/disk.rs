@@ -402,7 +402,7 @@ impl Disk for SimDisk {
         let generation = self.0.generation.load(Ordering::SeqCst);
         match self.0.locked.compare_exchange(0, generation, Ordering::SeqCst, Ordering::SeqCst) {
             Ok(_) => Ok(Box::new(SimLock { shared: self.0.clone(), generation })),
-            Err(_) => Err(DiskError::Locked { name: self.0.name.clone() }),
+            Err(_) => Err(DiskError::Locked { name: self.0.name.clone(), by: None }),
         }
     }
     fn free_bytes(&self) -> Result<u64> {

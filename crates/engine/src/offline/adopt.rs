@@ -22,7 +22,9 @@ use std::sync::Arc;
 use terrace_io::disk::Disk;
 use terrace_io::store::{ObjectStore, Purpose, StoreError};
 use terrace_tier::address::ObjectKey;
-use terrace_tier::objects::fence::{EpochContent, Fence, Taker, Takers, Writer, adopt};
+use terrace_tier::objects::fence::{
+    EpochContent, Fence, Taker, Takers, Writer, adopt, holder as fence_holder,
+};
 use terrace_tier::objects::snapshots;
 
 /// Pages that the volume's map names in objects that are no longer in the store.
@@ -40,6 +42,8 @@ pub struct Adoption<'a> {
     tables: Tables,
     /// The store belongs to another copy of the volume.
     pub holder: EpochContent,
+    /// Which process it is or was, if it has said so.
+    pub name: Option<String>,
     /// The store's owners as far as the volume knows, in the order of their starts.
     pub known: Vec<Taker>,
     /// Objects that the volume's map names.
@@ -67,7 +71,10 @@ impl<'a> Adoption<'a> {
         let tables = check::read_tables(look);
         let known = look.superblock.known_takers();
         let named = look.map.objects().len() as u64;
-        let mut found = Adoption { look, tables, holder, known, named, lost: Vec::new(), unnamed: (0, 0) };
+        let name =
+            look.objects.as_ref().and_then(|objects| fence_holder::of(&**objects.store(), &holder.writer));
+        let mut found =
+            Adoption { look, tables, holder, name, known, named, lost: Vec::new(), unnamed: (0, 0) };
         found.count(progress)?;
         Ok(Some(found))
     }

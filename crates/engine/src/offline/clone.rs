@@ -17,7 +17,7 @@ use super::backup::restore::{begin, restamp, seal, take};
 use super::backup::{CHUNK, Repository, purpose, put_exactly};
 use super::check::Progress;
 use super::instance::OfflineInstance;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, holder_in_words};
 use crate::planted;
 use crate::superblock;
 use std::collections::{BTreeMap, BTreeSet};
@@ -80,7 +80,9 @@ pub fn clone(
     };
     let protected = from.as_ref().map(|from| protection(look, from.store)).transpose()?.flatten();
     let _lock = volume.lock().map_err(|error| match error {
-        DiskError::Locked { name } => Error::Busy(format!("an instance runs at {name}")),
+        DiskError::Locked { name, by } => {
+            Error::Busy(format!("an instance runs at {name}{}", holder_in_words(by.as_ref())))
+        }
         error => error.into(),
     })?;
     let (superblock, writer) = begin(&|| Ok(look.superblock.clone()), volume, store, random)?;

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use terrace_io::World;
 use terrace_io::clock::Nanos;
 use terrace_io::store::{Bytes, Listed, ObjectStore, StoreError, Upload};
-use terrace_tier::objects::fence::{self, EpochContent};
+use terrace_tier::objects::fence::{self, EpochContent, holder};
 
 /// What a capability turned out to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -178,10 +178,14 @@ impl Probe<'_> {
     /// What the place is used for.
     fn place(&self) -> Result<Finding, String> {
         let text = match self.ask(|| self.store.get(purpose(), fence::KEY)) {
-            Ok((bytes, _)) => EpochContent::read(&bytes)
-                .map_or("an instance, whose epoch object is damaged".into(), |held| {
-                    format!("instance {:032x}, writer epoch {}", held.writer.instance, held.writer.epoch)
-                }),
+            Ok((bytes, _)) => EpochContent::read(&bytes).map_or(
+                "an instance, whose epoch object is damaged".into(),
+                |held| {
+                    let who = holder::of(&**self.store, &held.writer);
+                    let who = who.map_or(String::new(), |who| format!(" ({who})"));
+                    format!("instance {:032x}, writer epoch {}{who}", held.writer.instance, held.writer.epoch)
+                },
+            ),
             Err(StoreError::Absent { .. }) => {
                 let mut backups = 0;
                 let listed = self.store.list_folder(purpose(), FOLDER, &mut |one| {

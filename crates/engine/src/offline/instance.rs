@@ -33,7 +33,7 @@ use terrace_io::store::{ObjectStore, Purpose, StoreError};
 use terrace_log::{LogError, LogRoom, LsnRange, PageRedo, Redo, Urgency};
 use terrace_tier::address::ObjectKey;
 use terrace_tier::address::{Home, InObject, Located};
-use terrace_tier::objects::fence::{EpochContent, Fence, FenceError, TakersInMemory, Writer};
+use terrace_tier::objects::fence::{EpochContent, Fence, FenceError, TakersInMemory, Writer, holder};
 use terrace_tier::objects::object::PageObjects;
 use terrace_tier::objects::object::format::HEADER;
 use terrace_tier::objects::object::{BodyError, ObjectError, Objects};
@@ -146,10 +146,11 @@ impl OfflineInstance {
         let fence = Fence::new(store.clone(), me, bound, takers);
         match fence.look() {
             Ok(Some(held)) if !fence.knows(&held) => {
-                let (store, found) = (store.describe(), held.writer.epoch);
+                let (name, found) = (store.describe(), held.writer.epoch);
+                let who = holder::of(&*store, &held.writer).map_or(String::new(), |who| format!(" ({who})"));
                 self.passed_by = Some(held);
                 self.store_fault = Some(format!(
-                    "writer epoch {found} has written to the object store {store}, the volume is at epoch {epoch}: \
+                    "writer epoch {found}{who} has written to the object store {name}, the volume is at epoch {epoch}: \
                      another copy of this volume was used since"
                 ));
             }

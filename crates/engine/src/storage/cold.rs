@@ -13,6 +13,7 @@
 //!
 //! A copy of the volume (`copy`) names objects. [`Cold::record_snapshot`] records its boundary in the store, so that they stay.
 
+use crate::calendar;
 use crate::config::{Bytes, Config};
 use crate::error::Error;
 use crate::storage::trouble::{REBUILD, Trouble};
@@ -105,7 +106,9 @@ impl Cold {
         };
         let bound = superblock.has_store || !map.objects().is_empty();
         let store = objects.store().clone();
-        let fence = Arc::new(Fence::new(store.clone(), writer, bound, takers));
+        let since = calendar::seconds(world.clock.unix_ms());
+        let who = format!("{}, since {since}", world.sched.process());
+        let fence = Arc::new(Fence::new(store.clone(), writer, bound, takers).named(who));
         if !bound {
             fence.take()?;
         }

@@ -6,6 +6,7 @@
 
 use super::batch::{Backend, Carrier, Piece, backend};
 use super::file::{RealFile, failed};
+use super::holder;
 use crate::disk::{Class, Disk, DiskError, DiskLock, File, FileWrite, Result};
 use crate::share::Share;
 use crate::stats::{DiskStats, DiskTally};
@@ -114,9 +115,11 @@ impl RealDisk {
         }
     }
 
-    fn lock_error(&self, error: &IoError) -> DiskError {
+    fn lock_error(&self, error: &IoError, file: Option<&mut fs::File>) -> DiskError {
         match error.kind() {
-            ErrorKind::WouldBlock => DiskError::Locked { name: self.describe() },
+            ErrorKind::WouldBlock => {
+                DiskError::Locked { name: self.describe(), by: file.and_then(holder::read) }
+            }
             _ => failed("lock", &self.path_of(LOCK_FILE).display().to_string(), 0, 0, error),
         }
     }
@@ -196,9 +199,19 @@ fn take_lock(read_only: bool, take: impl Fn(libc::c_int) -> std::io::Result<()>)
 }
 
 struct RealLock {
-    _file: fs::File,
+    file: fs::File,
+    /// The file has our name.
+    is_named: bool,
 }
 impl DiskLock for RealLock {}
+
+impl Drop for RealLock {
+    fn drop(&mut self) {
+        if self.is_named {
+            holder::erase(&self.file);
+        }
+    }
+}
 
 impl Disk for RealDisk {
     fn describe(&self) -> String {
@@ -244,7 +257,7 @@ impl Disk for RealDisk {
     fn lock(&self) -> Result<Box<dyn DiskLock>> {
         let mut options = fs::OpenOptions::new();
         options.read(true).write(!self.read_only).create(!self.read_only).truncate(false);
-        let file = match options.open(self.path_of(LOCK_FILE)) {
+        let mut file = match options.open(self.path_of(LOCK_FILE)) {
             Ok(file) => file,
             // Without the file no instance runs here. Readers lock the directory, which keeps out other readers only.
             Err(e) if self.read_only && e.kind() == ErrorKind::NotFound => {
@@ -259,8 +272,13 @@ impl Disk for RealDisk {
                 _ => Err(IoError::last_os_error()),
             }
         };
-        take_lock(self.read_only, take).map_err(|e| self.lock_error(&e))?;
-        Ok(Box::new(RealLock { _file: file }))
+        if let Err(error) = take_lock(self.read_only, take) {
+            return Err(self.lock_error(&error, Some(&mut file)));
+        }
+        if !self.read_only {
+            holder::write(&mut file);
+        }
+        Ok(Box::new(RealLock { file, is_named: !self.read_only }))
     }
     fn write_all(&self, class: Class, writes: &mut [FileWrite<'_>]) -> Vec<Result<()>> {
         let started = Instant::now();

@@ -44,6 +44,10 @@ impl Sched for Threads {
         event.park(seen, timeout.map(Duration::from_nanos), group)
     }
 
+    fn process(&self) -> String {
+        super::holder::process()
+    }
+
     fn spawn(&self, worker: Box<dyn Worker>) -> Box<dyn WorkerHandle> {
         // A process that cannot start a thread at its start cannot run an engine.
         self.try_spawn(worker).unwrap_or_else(|error| panic!("terrace: no thread for a worker: {error}"))

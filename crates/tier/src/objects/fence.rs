@@ -36,9 +36,12 @@
 //! | 56 | 4 | writer epoch |
 //! | 60 | 4 | mark |
 //!
+//! The writer's name, for the message to whom it keeps out, is in an object of its own ([`holder`]).
+//!
 //! Locks: `state`, for memory work. Two threads that take the store at once do it twice; that is idempotent.
 
 pub mod adopt;
+pub mod holder;
 
 use std::sync::Arc;
 use terrace_io::clock::Nanos;
@@ -147,36 +150,36 @@ impl Takers for TakersInMemory {
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum FenceError {
     #[error(
-        "the object store {store} belongs to instance {found:032x}, this is instance {mine:032x}: \
+        "the object store {store} belongs to instance {found:032x}{holder}, this is instance {mine:032x}: \
          is it the right bucket and prefix?"
     )]
-    OtherInstance { store: String, found: u128, mine: u128 },
+    OtherInstance { store: String, found: u128, mine: u128, holder: String },
     #[error(
-        "the object store {store} belongs to lineage {found:032x} of this instance, this is lineage {mine:032x}: \
+        "the object store {store} belongs to lineage {found:032x} of this instance{holder}, this is lineage {mine:032x}: \
          a restored or copied instance needs a prefix of its own"
     )]
-    OtherLineage { store: String, found: u128, mine: u128 },
+    OtherLineage { store: String, found: u128, mine: u128, holder: String },
     #[error(
         "the object store {store} holds nothing of this instance, which has an object store: is it mounted, is it the \
          right bucket and prefix?"
     )]
     Empty { store: String },
-    /// Another process opened a copy of the volume.
-    #[error("fenced: writer epoch {found} has taken the object store {store}, this is epoch {mine}")]
-    Fenced { store: String, found: u32, mine: u32 },
+    /// Another process opened a copy of the volume. `holder`, here and in others: its name in brackets, or nothing (`holder`).
+    #[error("fenced: writer epoch {found}{holder} has taken the object store {store}, this is epoch {mine}")]
+    Fenced { store: String, found: u32, mine: u32, holder: String },
     /// Another copy of the volume continued while this one was not running.
     #[error(
-        "fenced: another copy of this volume, as writer epoch {found}, has written to the object store {store} since \
+        "fenced: another copy of this volume, as writer epoch {found}{holder}, has written to the object store {store} since \
          this one (now epoch {mine}) did: it puts and deletes nothing there, and objects that it needs may be gone; \
          go on with that other copy, or, if it is lost, see `terrace adopt`"
     )]
-    Passed { store: String, found: u32, mine: u32 },
+    Passed { store: String, found: u32, mine: u32, holder: String },
     /// Another copy of the volume writes while this one is to adopt the store.
     #[error(
-        "writer epoch {found} has written to the object store {store} since it was looked at: another copy of this \
+        "writer epoch {found}{holder} has written to the object store {store} since it was looked at: another copy of this \
          volume runs; stop it first"
     )]
-    Moved { store: String, found: u32 },
+    Moved { store: String, found: u32, holder: String },
     #[error("it cannot be noted on the volume who takes the object store: {0}")]
     Unnoted(String),
     #[error("object epoch in {store} is corrupt: {what}")]
@@ -287,6 +290,8 @@ pub struct Fence {
     takers: Arc<dyn Takers>,
     /// As at the open.
     known: Vec<Taker>,
+    /// Our name; empty: we have none.
+    who: String,
     state: Mutex<FenceState, { Mutexes::Fence as u8 }>,
 }
 
@@ -294,7 +299,18 @@ impl Fence {
     /// Touches nothing yet. `bound`: the instance has taken a store before, or its map names objects.
     pub fn new(store: Arc<dyn ObjectStore>, writer: Writer, bound: bool, takers: Arc<dyn Takers>) -> Fence {
         let known = takers.known();
-        Fence { store, writer, bound, takers, known, state: Mutex::new(FenceState::Untaken) }
+        let who = String::new();
+        Fence { store, writer, bound, takers, known, who, state: Mutex::new(FenceState::Untaken) }
+    }
+
+    /// As [`Fence::new`], with a name that is told to others.
+    pub fn named(self, who: String) -> Fence {
+        Fence { who, ..self }
+    }
+
+    /// Its name in brackets, with a space before it; empty if it has none.
+    fn holder(&self, found: &Writer) -> String {
+        holder::of(&*self.store, found).map_or(String::new(), |who| format!(" ({who})"))
     }
 
     pub fn writer(&self) -> Writer {
@@ -317,6 +333,10 @@ impl Fence {
             FenceState::Untaken => {}
         }
         let result = self.try_take();
+        if result.is_ok() && !self.who.is_empty() {
+            // Without the name others are refused all the same.
+            _ = holder::put(&*self.store, &self.writer, &self.who);
+        }
         self.note(result)
     }
 
@@ -425,7 +445,13 @@ impl Fence {
     }
 
     fn fenced(&self, found: Writer) -> FenceError {
-        FenceError::Fenced { store: self.store.describe(), found: found.epoch, mine: self.writer.epoch }
+        let holder = self.holder(&found);
+        FenceError::Fenced {
+            store: self.store.describe(),
+            found: found.epoch,
+            mine: self.writer.epoch,
+            holder,
+        }
     }
 
     /// The content of the epoch object, if the store is this instance's.
@@ -435,10 +461,22 @@ impl Fence {
             EpochContent::decode(bytes).map_err(|what| FenceError::Corrupt { store: store.clone(), what })?;
         let (writer, mine) = (found.writer, self.writer);
         if writer.instance != mine.instance {
-            return Err(FenceError::OtherInstance { store, found: writer.instance, mine: mine.instance });
+            let holder = self.holder(&writer);
+            return Err(FenceError::OtherInstance {
+                store,
+                found: writer.instance,
+                mine: mine.instance,
+                holder,
+            });
         }
         if writer.lineage != mine.lineage {
-            return Err(FenceError::OtherLineage { store, found: writer.lineage, mine: mine.lineage });
+            let holder = self.holder(&writer);
+            return Err(FenceError::OtherLineage {
+                store,
+                found: writer.lineage,
+                mine: mine.lineage,
+                holder,
+            });
         }
         Ok(found)
     }
@@ -456,7 +494,8 @@ impl Fence {
             }
             if !self.knows(found) && !crate::planted::PASSED_IGNORED.on() {
                 let (store, mine) = (self.store.describe(), self.writer.epoch);
-                return Err(FenceError::Passed { store, found: found.writer.epoch, mine });
+                let holder = self.holder(&found.writer);
+                return Err(FenceError::Passed { store, found: found.writer.epoch, mine, holder });
             }
             if found.writer.epoch >= self.writer.epoch {
                 return Err(self.fenced(found.writer));

@@ -17,7 +17,7 @@ use super::manifest::{FileEntry, Manifest, ObjectEntry};
 use super::point::{Goal, replay};
 use super::verify::{read_chunk, read_object};
 use super::{CHUNK, FOLDER, Repository, in_parts, purpose, put_exactly};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, holder_in_words};
 use crate::offline::check::Progress;
 use crate::planted;
 use crate::storage::create::{COPYING, FRESH, REPLAYING};
@@ -30,7 +30,7 @@ use terrace_io::random::Random;
 use terrace_io::store::{Bytes, Listed, ObjectStore, StoreError};
 use terrace_log::block::{self, BLOCK};
 use terrace_tier::objects::attached::record;
-use terrace_tier::objects::fence::{self, EpochContent, Writer};
+use terrace_tier::objects::fence::{self, EpochContent, Writer, holder};
 use terrace_tier::objects::snapshots::{self, Registry};
 
 /// What was restored.
@@ -75,7 +75,9 @@ pub fn restore_for(
     progress: Progress<'_>,
 ) -> Result<Restored> {
     let _lock = volume.lock().map_err(|error| match error {
-        DiskError::Locked { name } => Error::Busy(format!("an instance runs at {name}")),
+        DiskError::Locked { name, by } => {
+            Error::Busy(format!("an instance runs at {name}{}", holder_in_words(by.as_ref())))
+        }
         error => error.into(),
     })?;
     let store = match (store, manifest.objects.len()) {
@@ -208,7 +210,8 @@ fn check_empty(store: &Arc<dyn ObjectStore>) -> Result<()> {
     match store.get(purpose(), fence::KEY) {
         Ok((bytes, _)) => {
             let whose = EpochContent::read(&bytes).map_or(String::new(), |held| {
-                format!(" (instance {:032x}, writer epoch {})", held.writer.instance, held.writer.epoch)
+                let who = holder::of(&**store, &held.writer).map_or(String::new(), |who| format!(": {who}"));
+                format!(" (instance {:032x}, writer epoch {}{who})", held.writer.instance, held.writer.epoch)
             });
             return Err(Error::Invalid(format!(
                 "{describe} is the object store of an instance{whose}: a restored instance needs a place of its own"

@@ -1,6 +1,6 @@
 //! The place of a copy: its files, from the empty place to the instance.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, holder_in_words};
 use crate::storage::create::{COPYING, FRESH};
 use crate::superblock::{self, Superblock};
 use std::sync::Arc;
@@ -43,7 +43,9 @@ impl Target {
         random: &dyn Random,
     ) -> Result<Target> {
         let lock = disk.lock().map_err(|error| match error {
-            DiskError::Locked { name } => Error::Busy(format!("an instance runs at {name}")),
+            DiskError::Locked { name, by } => {
+                Error::Busy(format!("an instance runs at {name}{}", holder_in_words(by.as_ref())))
+            }
             error => failed(error),
         })?;
         if let Some(name) = disk.list().map_err(failed)?.first() {

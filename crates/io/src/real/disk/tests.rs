@@ -84,11 +84,46 @@ fn names_and_locks_behave() {
     fs::remove_dir_all(path).unwrap();
 }
 
+#[test]
+fn a_held_lock_names_its_holder_and_a_name_that_was_left_is_not_told() {
+    let (path, disk) = scratch("holder");
+    let holder = || match disk.lock().map(|_| ()) {
+        Err(DiskError::Locked { by, .. }) => by,
+        other => panic!("{other:?}"),
+    };
+    let held = disk.lock().unwrap();
+    let by = holder().unwrap();
+    assert!(
+        by.who.starts_with(&format!("process {} on ", std::process::id())) && by.since_ms > 1 << 40,
+        "{by:?}"
+    );
+    assert!(disk.lock().map(|_| ()).unwrap_err().to_string().contains(&by.who));
+    let name = path.join(LOCK_FILE);
+    let host = by.who.split(" on ").nth(1).unwrap();
+    // A process that was killed here; one on another machine, which may live; bytes that are not a name.
+    for (text, told) in [
+        (format!("process 4194999 on {host}\n1\n"), None),
+        ("process 4194999 on elsewhere\n1\n".to_string(), Some("process 4194999 on elsewhere")),
+        ("process 1 on x".to_string(), None),
+        ("\n\n".to_string(), None),
+        (String::new(), None),
+    ] {
+        fs::write(&name, &text).unwrap();
+        assert_eq!(holder().map(|by| by.who).as_deref(), told, "{text}");
+    }
+    // A reader has no name, and leaves none.
+    drop(held);
+    let _reading = RealDisk::open_to_read(&path).unwrap().lock().unwrap();
+    assert_eq!(holder(), None);
+    assert_eq!(fs::read(&name).unwrap(), b"");
+    fs::remove_dir_all(path).unwrap();
+}
+
 /// Only a held lock says that an instance runs.
 #[test]
 fn a_failed_lock_means_another_owner_only_if_the_system_says_so() {
     let (path, disk) = scratch("locks");
-    let lock = |number| disk.lock_error(&IoError::from_raw_os_error(number));
+    let lock = |number| disk.lock_error(&IoError::from_raw_os_error(number), None);
     assert!(matches!(lock(libc::EWOULDBLOCK), DiskError::Locked { .. }));
     for (number, says) in [
         (libc::ENOLCK, "No locks available"),

@@ -23,7 +23,10 @@ impl Fence {
         self.put(&EpochContent { writer: self.writer, mark: 0 }, &|found| match found {
             Some(found) if found.writer == self.writer => Ok(EpochAction::Done), // the reply was lost, the effect was not
             Some(found) if found == expected => Ok(EpochAction::Put),
-            Some(found) => Err(FenceError::Moved { store: self.store.describe(), found: found.writer.epoch }),
+            Some(found) => {
+                let holder = self.holder(&found.writer);
+                Err(FenceError::Moved { store: self.store.describe(), found: found.writer.epoch, holder })
+            }
             None => Err(FenceError::Empty { store: self.store.describe() }),
         })
     }

@@ -418,3 +418,57 @@ fn a_lost_volume_without_takers_does_not_take_the_adopting_writer_for_its_own() 
     }
     one.check().unwrap();
 }
+
+#[test]
+fn who_is_kept_out_is_told_by_whom() {
+    let store = store();
+    let first = fence(&store, writer(1)).named("process 1 on a, since yesterday".into());
+    first.take().unwrap();
+    assert_eq!(holder::of(&*store, &writer(1)).as_deref(), Some("process 1 on a, since yesterday"));
+    let stranger = Fence::new(
+        store.clone(),
+        Writer { instance: 7, ..writer(1) },
+        false,
+        Arc::new(TakersInMemory::default()),
+    );
+    let said = stranger.take().unwrap_err().to_string();
+    assert!(said.contains("(process 1 on a, since yesterday)"), "{said}");
+    fence(&store, writer(2)).named("process 2 on b\nend".into()).take().unwrap();
+    for said in [first.check().unwrap_err(), fence(&store, writer(1)).take().unwrap_err()] {
+        assert!(said.to_string().contains("writer epoch 2 (process 2 on bend)"), "{said}");
+    }
+    // The first one comes late with its name: that of the second one stays.
+    holder::put(&*store, &writer(1), "process 1 on a").unwrap();
+    assert_eq!(holder::of(&*store, &writer(2)).as_deref(), Some("process 2 on bend"));
+    assert_eq!(holder::of(&*store, &writer(1)), None);
+
+    // A build that knows no names takes the store: what was put before is not told of it.
+    fence(&store, writer(3)).take().unwrap();
+    let said = fence(&store, writer(2)).take().unwrap_err().to_string();
+    assert!(said.contains("writer epoch 3,") && !said.contains("process"), "{said}");
+    // The epoch object is what it was before there were names.
+    assert_eq!(store.get(Purpose::Epoch, KEY).unwrap().0.len(), LEN);
+    // A damaged name is not told.
+    let (_, version) = store.get(Purpose::Epoch, holder::KEY).unwrap();
+    store.put_if_match(Purpose::Epoch, holder::KEY, b"terrace holder 1\n", &version).unwrap();
+    assert_eq!(holder::of(&*store, &writer(2)), None);
+    fence(&store, writer(4)).named("process 4 on d".into()).take().unwrap();
+    assert_eq!(holder::of(&*store, &writer(4)).as_deref(), Some("process 4 on d"));
+}
+
+/// A writer whose name cannot be put takes the store all the same.
+#[test]
+fn a_writer_takes_the_store_also_without_its_name() {
+    for step in 0..12 {
+        let sim = SimWorld::new(step);
+        let store = sim.store("store");
+        store.faults.unknown.store(2, Ordering::SeqCst);
+        let named = fence(&store, writer(1)).named("process 1 on a".into());
+        while named.take().is_err() {}
+        store.faults.unknown.store(0, Ordering::SeqCst);
+        store.land_late_puts();
+        named.check().unwrap();
+        let told = holder::of(&*store, &writer(1));
+        assert!(told.is_none() || told.as_deref() == Some("process 1 on a"), "{told:?}");
+    }
+}
