@@ -14,6 +14,7 @@
 #include "globals.h"
 #include "relations.h"
 #include "info_schema.h"
+#include "kept_definitions.h"
 #include "lock_report.h"
 #include "lock_tables.h"
 #include "performance.h"
@@ -489,6 +490,8 @@ static int start(void *place)
   remember_strays();
   drop_left_statistics();
   start_watch();
+  if (has_store() && archive_interval)
+    start_keeping_definitions();
   return 0;
 }
 
@@ -496,6 +499,9 @@ static int stop(void *)
 {
   if (!engine)
     return 0;
+  stop_keeping_definitions();
+  if (has_store())
+    keep_definitions();
   stop_watch();
   end_copy();
   if (terrace_engine_close(engine))

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 #include "status.h"
 #include "globals.h"
+#include "kept_definitions.h"
 #include "latest_error.h"
 #include "lock_report.h"
 #include "space_tables.h"
@@ -33,7 +34,10 @@ static int show_counters(THD *thd, struct st_mysql_show_var *var, void *, struct
 {
   Counters counters= {thd, {}};
   if (engine)
+  {
     terrace_engine_status(engine, collect_one, &counters);
+    collect_one(&counters, bytes_of("definitions_kept_ms", 19), definitions_kept_ms());
+  }
   if (scope == OPT_SESSION)
     add_session_counts(thd, &counters.list);
   counters.list.push_back({});

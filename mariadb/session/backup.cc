@@ -21,6 +21,7 @@
 #include "errors.h"
 #include "globals.h"
 #include "in_doubt.h"
+#include "kept_definitions.h"
 #include "session.h"
 #include <utility>
 
@@ -32,6 +33,7 @@ static std::string directory;
 
 static void begin_copy()
 {
+  keep_definitions();
   directory= backup_copy_directory();
   if (directory.empty())
   {
@@ -99,6 +101,8 @@ static void end_backup()
       push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_UNKNOWN_ERROR, "Terrace: the copy in %s was discarded: %s", directory.c_str(), why);
     return;
   }
+  // No definition changes here: what is kept now is that of the copy's moment.
+  keep_definitions();
   thd_progress_init(thd, 1);
   const int32_t code= terrace_copy_finish(copy, tell_copied, thd);
   thd_progress_end(thd);

@@ -2,6 +2,7 @@
 #include "copy.h"
 #include "errors.h"
 #include "globals.h"
+#include "kept_definitions.h"
 #include "session.h"
 
 namespace terrace {
@@ -20,6 +21,7 @@ void copy_to(THD *thd, struct st_mysql_sys_var *, void *, const void *to)
     return;
   const std::string directory= path;
   mysql_mutex_unlock(&LOCK_global_system_variables);
+  keep_definitions();
   thd_progress_init(thd, 1);
   const terrace_bytes named= {reinterpret_cast<const uint8_t *>(directory.data()), directory.size()};
   const int32_t code= terrace_engine_copy(engine, named, tell_copied, thd);

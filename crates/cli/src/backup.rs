@@ -21,6 +21,7 @@ use terrace_io::real::world;
 use terrace_io::store::ObjectStore;
 use terrace_tier::objects::snapshots;
 
+pub mod definitions;
 mod point;
 
 pub const AFTER_HELP: &str = "A backup is made of a volume that does not change: the copy that a running server made of its own (SET GLOBAL \
@@ -145,8 +146,28 @@ pub struct Restore {
     /// Bytes a second at which the server copies them, as 50M; by default as fast as they come
     #[arg(long, requires = "attach", value_parser = rate)]
     attach_rate: Option<u64>,
+    /// The data directory of the restored server, into which the definitions are written that the instance keeps
+    #[arg(long, value_name = "DIR")]
+    definitions: Option<String>,
     #[command(flatten)]
     to: point::To,
+}
+
+impl Restore {
+    /// Writes the definitions, if they are asked for.
+    fn define(&self) -> Result<Option<definitions::Written>, Fault> {
+        let Some(into) = &self.definitions else { return Ok(None) };
+        let (object, object_endpoint) = (self.object.clone(), self.object_endpoint.clone());
+        let location = Location { object, object_endpoint, ..Location::of_volume(&self.volume) };
+        let write = definitions::write(&location, into).map(Some);
+        write.map_err(|fault| Fault {
+            message: format!(
+                "the instance was restored, but its definitions were not written (terrace definitions does that alone): {}",
+                fault.message
+            ),
+            ..fault
+        })
+    }
 }
 
 fn rate(text: &str) -> Result<u64, String> {
@@ -400,6 +421,7 @@ pub fn restore(command: &Restore) -> Result<u8, Fault> {
         return point::restore(command);
     }
     let Restore { place, name, volume, object, object_endpoint, attach, attach_rate, .. } = command;
+    command.definitions.as_deref().map(definitions::check_place).transpose()?;
     let repository = place.open(!attach)?;
     let endpoint = place.repository_endpoint.clone();
     let attach = attach.then(|| Attach { endpoint, rate: attach_rate.unwrap_or(0) });
@@ -418,8 +440,10 @@ pub fn restore(command: &Restore) -> Result<u8, Fault> {
         attached,
         &mut output::progress,
     )?;
+    let defined = command.define()?;
     let value = json!({
         "name": manifest.name, "instance": format!("{:032x}", done.instance), "objects": done.objects, "bytes": done.bytes,
+        "definitions": defined.as_ref().map(definitions::Written::json),
     });
     let what = match attach.is_some() && done.objects > 0 {
         true => format!(
@@ -428,7 +452,7 @@ pub fn restore(command: &Restore) -> Result<u8, Fault> {
         ),
         false => format!("{} objects and the volume", done.objects),
     };
-    let lines = format!(
+    let mut lines = format!(
         "backup          {}, made {}\n\
          restored        {what}, {}\n\
          instance        {:032x}, of its own: start a server on this volume{}",
@@ -438,8 +462,9 @@ pub fn restore(command: &Restore) -> Result<u8, Fault> {
         done.instance,
         if store.is_some() { " and this object store" } else { "" }
     );
+    lines += &defined.as_ref().map_or(String::new(), |one| format!("\n{}", one.lines()));
     tell(place.json, &value, &lines);
-    Ok(exit::SOUND)
+    Ok(defined.map_or(exit::SOUND, |one| one.exit()))
 }
 
 /// Returns the exit code.

@@ -68,6 +68,9 @@ enum Command {
     /// Make an instance of a backup, in an empty directory and an empty object store
     #[command(after_help = backup::AFTER_HELP)]
     Restore(backup::Restore),
+    /// Write the server's definitions of tables, views and triggers, which an instance keeps, into a data directory
+    #[command(after_help = backup::definitions::AFTER_HELP)]
+    Definitions(backup::definitions::Command),
     /// Make a writable instance of another one, whose objects stay where they are
     #[command(after_help = clone::AFTER_HELP)]
     Clone(clone::Clone),
@@ -123,6 +126,7 @@ fn main() -> ExitCode {
         },
         Command::Backup(command) => ended(backup::run(&command)),
         Command::Restore(command) => ended(backup::restore(&command)),
+        Command::Definitions(command) => ended(backup::definitions::run(&command)),
         Command::Clone(command) => ended(clone::run(&command)),
         Command::Convert(convert) => convert::run(&convert),
         Command::Snapshot(command) => ended(backup::snapshot(&command)),

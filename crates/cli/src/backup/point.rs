@@ -1,6 +1,6 @@
 //! `terrace restore --at`: a backup, brought to a point by the archived log.
 
-use super::{Restore, find, mib, store, tell};
+use super::{Restore, definitions, find, mib, store, tell};
 use crate::instance::Fault;
 use crate::{exit, output};
 use clap::Args;
@@ -44,7 +44,8 @@ fn point(text: &str) -> Result<Point, String> {
 
 /// Returns the exit code.
 pub fn restore(command: &Restore) -> Result<u8, Fault> {
-    let Restore { place, name, volume, object, object_endpoint, attach, attach_rate, to } = command;
+    let Restore { place, name, volume, object, object_endpoint, attach, attach_rate, to, .. } = command;
+    command.definitions.as_deref().map(definitions::check_place).transpose()?;
     let (Some(at), Some(url)) = (to.at, &to.archive) else {
         return Err(Error::Invalid("--at needs --archive".into()).into());
     };
@@ -87,8 +88,9 @@ pub fn restore(command: &Restore) -> Result<u8, Fault> {
     let parts = Parts { world: world(), volume: disk, flash: None, store: own };
     let done = replay::replay(&parts, &goal, &segment, &*archive, &mut output::progress)?;
     let settled = settle::settle(&parts)?;
+    let defined = command.define()?;
     let value = json!({
-        "name": manifest.name, "position": done.end, "time_ms": time, "ranges": done.ranges, "bytes": done.bytes,
+        "definitions": defined.as_ref().map(definitions::Written::json), "name": manifest.name, "position": done.end, "time_ms": time, "ranges": done.ranges, "bytes": done.bytes,
         "rolled_back": settled.rolled_back, "prepared": settled.prepared.len(),
     });
     let reached = time.map_or(String::new(), |ms| format!(", all that was done by {}", milliseconds(ms)));
@@ -110,6 +112,7 @@ pub fn restore(command: &Restore) -> Result<u8, Fault> {
     }
     lines +=
         "\ninstance        of its own: start a server on this volume and this object store, and back it up";
+    lines += &defined.as_ref().map_or(String::new(), |one| format!("\n{}", one.lines()));
     tell(place.json, &value, &lines);
-    Ok(exit::SOUND)
+    Ok(defined.map_or(exit::SOUND, |one| one.exit()))
 }

@@ -33,6 +33,7 @@ use terrace_tier::page::{PageId, SpaceId};
 
 pub use flash::FlashReport;
 pub(crate) use images::in_object_only;
+pub(in crate::offline) use undo::Settled;
 pub use undo::{Undo, read as read_undo};
 
 /// What to look at.

@@ -40,7 +40,7 @@ pub struct Undo {
 }
 
 /// What a value is when the unfinished are rolled back.
-pub(super) enum Settled {
+pub(in crate::offline) enum Settled {
     /// As it is in the tree.
     AsIs,
     Nothing,
@@ -213,7 +213,7 @@ impl Undo {
     }
 
     /// What the value at `key` is when the unfinished are rolled back.
-    pub(super) fn settle(
+    pub(in crate::offline) fn settle(
         &self,
         look: &OfflineInstance,
         table: u32,

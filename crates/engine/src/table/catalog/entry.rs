@@ -93,13 +93,16 @@ pub struct Listed {
     pub indexes: Vec<(SpaceId, IndexDef)>,
     /// What undo calls each.
     pub numbers: Vec<u16>,
+    /// Kept for the caller, never looked at.
+    pub properties: Vec<u8>,
 }
 
 /// Reads a table's definition, without opening anything. None: it cannot be read.
 pub fn listed(id: u32, value: &[u8]) -> Option<Listed> {
     let (name, known) = decode(id, value)?;
-    let indexes = known.spaces.into_iter().zip(known.def.indexes).collect();
-    Some(Listed { id, name, indexes, numbers: known.numbers })
+    let TableDef { indexes, properties } = known.def;
+    let indexes = known.spaces.into_iter().zip(indexes).collect();
+    Some(Listed { id, name, indexes, numbers: known.numbers, properties })
 }
 
 /// Definitions as they are stored: for the fuzz targets.
