@@ -23,7 +23,7 @@ lint: ## lock files, formatting, clippy, how the source tree is divided, and wor
 	@scripts/words.py
 simulate: ## power loss in the simulation, with more seeds: SEEDS=1000
 	TERRACE_SEEDS=$(or $(SEEDS),500) cargo test --release -p terrace-engine --features planted-bugs --test durable_reads --test old_versions --test storage_crash --test txn_crash
-bench: ## runs one benchmark: NAME=embedded, files, kv-memory, kv-redis, kv-tiered, memory, fig6, fig7, fig8a, fig8b, fig8c, fig-split, split, traces, or sql-bypass, -cold, -disk, -first, -flash, -foreign-keys, -instructions, -load, -locks, -memory, -tables, -tpcc
+bench: ## runs one benchmark: NAME=embedded, files, kv-memory, kv-redis, kv-tiered, memory, fig6, fig7, fig8a, fig8b, fig8c, fig-split, split, table2, traces, or sql-bypass, -cold, -disk, -first, -flash, -foreign-keys, -instructions, -load, -locks, -memory, -tables, -tpcc
 	@scripts/bench.sh $(NAME)
 profile: ## records the compiler's profile of the engine again (crates/sql/profile)
 	@scripts/profile.sh

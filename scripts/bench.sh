@@ -72,7 +72,7 @@ traces)
   cargo build --release --locked -p terrace-cli
   JAR=$JAR TERRACE=$TARGET/release/terrace "$("$ROOT/scripts/python.sh" plots)" bench/traces.py "$OUT"
   ;;
-fig6 | fig7 | fig8a | fig8b | fig8c | fig-split | sql-*)
+fig6 | fig7 | fig8a | fig8b | fig8c | fig-split | table2 | sql-*)
   [ -f "bench/${NAME//-/_}.py" ] || fail "there is no benchmark $NAME"
   "$ROOT/scripts/build.sh" >/dev/null
   need sysbench
@@ -86,12 +86,13 @@ fig6 | fig7 | fig8a | fig8b | fig8c | fig-split | sql-*)
     command -v go >/dev/null || need golang-go
     (cd tests/apps/tpc && go build -o "$OUT/go-tpc" github.com/pingcap/go-tpc/cmd/go-tpc)
   fi
+  [ "$NAME" != table2 ] || cargo build --release --locked -p terrace-cli
   # YCSB on the library needs the peers' binary.
   case $NAME,${HALF:-ycsb}, in fig6,ycsb,* | fig6,*,ycsb,*) peers fig6-ycsb ;; esac
   WITH=
   case $NAME in fig*) WITH=plots ;; esac
   "$("$ROOT/scripts/python.sh" $WITH)" "bench/${NAME//-/_}.py" "$OUT"
   ;;
-*) fail "NAME=$NAME is not one of embedded, files, kv-memory, kv-redis, kv-tiered, memory, fig6, fig7, fig8a, fig8b, fig8c, fig-split, split, sql-bypass, sql-cold, sql-disk, sql-first, sql-flash, sql-foreign-keys, sql-instructions, sql-load, sql-locks, sql-memory, sql-tables, sql-tpcc, traces" ;;
+*) fail "NAME=$NAME is not one of embedded, files, kv-memory, kv-redis, kv-tiered, memory, fig6, fig7, fig8a, fig8b, fig8c, fig-split, split, sql-bypass, sql-cold, sql-disk, sql-first, sql-flash, sql-foreign-keys, sql-instructions, sql-load, sql-locks, sql-memory, sql-tables, sql-tpcc, table2, traces" ;;
 esac
 say "Written: $OUT/$NAME.json"
