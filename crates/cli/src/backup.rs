@@ -263,6 +263,7 @@ pub fn run(command: &Backup) -> Result<u8, Fault> {
             let value = json!({
                 "name": name, "objects": manifest.objects.len(), "object_bytes": manifest.object_bytes(),
                 "volume_bytes": manifest.volume_bytes(), "copied_objects": made.copied, "copied_bytes": made.copied_bytes,
+                "copied_within": made.copied_within,
                 "snapshot_removed": released,
             });
             let mut lines = format!(
@@ -276,6 +277,12 @@ pub fn run(command: &Backup) -> Result<u8, Fault> {
                 made.copied,
                 mib(made.copied_bytes),
             );
+            if made.copied_within > 0 {
+                lines += &format!(
+                    "\n                {} of them by the store itself: terrace backup verify reads them",
+                    made.copied_within
+                );
+            }
             if released {
                 lines +=
                     "\nsnapshot        removed: the copy's directory is of no more use, and can be deleted";
@@ -369,9 +376,11 @@ pub fn run(command: &Backup) -> Result<u8, Fault> {
             Ok(exit::SOUND)
         }
         Backup::Prune { place, keep, keep_days } => {
-            let since_ms =
-                keep_days.map(|days| world().clock.unix_ms().saturating_sub(days.saturating_mul(86_400_000)));
-            let keep = prune::Keep { newest: keep.unwrap_or(1), since_ms };
+            let newest = keep.unwrap_or(1);
+            let keep = match keep_days {
+                Some(days) => prune::Keep::of_days(newest, *days, world().clock.unix_ms()),
+                None => prune::Keep::newest(newest),
+            };
             let done = prune::prune(&place.open(false)?, keep, &mut output::progress)?;
             let value = json!({
                 "backups": done.backups, "incomplete": done.incomplete, "objects": done.objects, "bytes": done.bytes,

@@ -163,6 +163,11 @@ fn open_remote(settings: &Settings, url: &Url) -> Result<Arc<dyn ObjectStore>> {
         completes_on_condition: url.scheme() == "s3",
         name: public(&settings.url),
         prefix,
+        service: format!(
+            "{}://{bucket} at {}",
+            url.scheme(),
+            settings.endpoint.as_deref().map_or("the provider's own".into(), public)
+        ),
         lists_in_order: true,
         in_flight_max: settings.in_flight_max,
         attempts_max: settings.attempts_max,

@@ -116,6 +116,15 @@ impl UploadPart {
     }
 }
 
+/// Where a store keeps its objects, so that another store of the same service can copy them without reading them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// Provider, server and bucket. Places of equal services can be copied within.
+    pub service: String,
+    /// What stands before each key, without the slash at its end.
+    pub prefix: String,
+}
+
 fn unsupported<T>(key: &str, what: &str) -> Result<T> {
     Err(StoreError::Refused { key: key.into(), cause: format!("this store does not support {what}") })
 }
@@ -167,6 +176,15 @@ pub trait ObjectStore: Send + Sync {
         _parts: &[UploadPart],
     ) -> Result<Version> {
         unsupported(&upload.key, "replacing objects without a condition")
+    }
+    /// For [`ObjectStore::copy_within`]; None: its objects can only be read and put.
+    fn origin(&self) -> Option<Origin> {
+        None
+    }
+    /// Makes the object `from` of another place of the same service an object of this one, which the service does by itself; replaces what the key held. `Absent` if there is no
+    /// such object. Whole or not at all; repeating it has the same result if the source does not change.
+    fn copy_within(&self, _purpose: Purpose, _source: &Origin, from: &str, _to: &str) -> Result<()> {
+        unsupported(from, "copies within the service")
     }
     /// What lies directly below `folder` (without a slash at its end; the empty one is the root), in the order of names. A folder that
     /// does not exist holds nothing. Built from `list` where a store has nothing better; times are 0 then.

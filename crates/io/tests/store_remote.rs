@@ -41,6 +41,46 @@ fn a_local_directory_keeps_the_contract() {
     assert_eq!(plain.get(Purpose::Merge, "once/a").unwrap().0, b"first");
 }
 
+/// Two places in a bucket: the server copies between them, and nothing else is taken for that.
+#[test]
+fn an_s3_server_copies_objects_between_two_places_of_a_bucket() {
+    let scratch = Scratch::new("s3-copies");
+    for bucket in ["bucket", "other"] {
+        std::fs::create_dir(scratch.0.join(bucket)).unwrap();
+    }
+    let server = Server::start(&scratch.0, 0);
+    with_keys(SECRET, || {
+        let place = |url: &str| open(&s3(&server.endpoint, url)).unwrap();
+        let (live, backups) = (place("s3://bucket/live"), place("s3://bucket/deep/backups"));
+        let body = Bytes::from((0..300_000_u32).map(|n| n as u8).collect::<Vec<u8>>());
+        live.put_if_absent(Purpose::Sink, "00/a-1", &[body.clone()]).unwrap();
+        let origin = live.origin().unwrap();
+        assert_eq!(origin.service, backups.origin().unwrap().service);
+        for _ in 0..2 {
+            backups.copy_within(Purpose::Merge, &origin, "00/a-1", "objects/00/a-1").unwrap();
+            assert_eq!(backups.get(Purpose::Merge, "objects/00/a-1").unwrap().0, body);
+        }
+        // A copy replaces an object that exists, and outlives its source.
+        backups.put_if_absent(Purpose::Sink, "objects/b", &[Bytes::from_static(b"old")]).unwrap();
+        backups.copy_within(Purpose::Merge, &origin, "00/a-1", "objects/b").unwrap();
+        live.delete(Purpose::Collect, "00/a-1").unwrap();
+        assert_eq!(backups.get(Purpose::Merge, "objects/b").unwrap().0, body);
+        let gone = backups.copy_within(Purpose::Merge, &origin, "00/a-1", "objects/c");
+        assert!(matches!(gone, Err(StoreError::Absent { .. })), "{gone:?}");
+        assert!(matches!(backups.head(Purpose::Merge, "objects/c"), Err(StoreError::Absent { .. })));
+        let elsewhere = place("s3://other/live");
+        assert_ne!(elsewhere.origin().unwrap().service, origin.service);
+        let refused = elsewhere.copy_within(Purpose::Merge, &origin, "00/a-1", "objects/c");
+        assert!(matches!(refused, Err(StoreError::Refused { .. })), "{refused:?}");
+        let look =
+            open(&Settings { read_only: true, ..s3(&server.endpoint, "s3://bucket/deep/backups") }).unwrap();
+        let refused = look.copy_within(Purpose::Merge, &origin, "00/a-1", "objects/c");
+        assert!(matches!(refused, Err(StoreError::Refused { .. })), "{refused:?}");
+    });
+    let local = open(&Settings::new(scratch.0.join("local").to_str().unwrap())).unwrap();
+    assert_eq!(local.origin(), None);
+}
+
 /// As when a file system is unmounted: objects put below the mount point would be hidden when it is mounted again.
 #[test]
 fn a_local_directory_that_was_moved_away_answers_nothing() {

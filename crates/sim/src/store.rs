@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use terrace_io::random::Random;
 use terrace_io::store::{
-    Bytes, ObjectStore, Purpose, ReadOnly, Result, StoreError, Upload, UploadPart, Version,
+    Bytes, ObjectStore, Origin, Purpose, ReadOnly, Result, StoreError, Upload, UploadPart, Version,
 };
 
 /// Faults, each once in the given number of requests; 0 is never.
@@ -28,6 +28,10 @@ pub struct StoreFaults {
     /// Parts of uploads that are acknowledged and dropped.
     pub dropped_parts: AtomicU64,
     pub dead: AtomicBool,
+    /// The stores of the world are one service, which copies objects by itself.
+    pub copies_within: AtomicBool,
+    /// It says so, and refuses.
+    pub copies_refused: AtomicBool,
     /// A directory without syncs: see [`SimStore::lose_unsynced`].
     pub lying: AtomicBool,
 }
@@ -402,6 +406,23 @@ impl ObjectStore for SimStore {
         }
         self.objects.lock().map.remove(key);
         if lost { Err(self.lost(key)) } else { Ok(()) }
+    }
+    fn origin(&self) -> Option<Origin> {
+        let copies = self.faults.copies_within.load(Ordering::SeqCst);
+        copies.then(|| Origin { service: "sim".into(), prefix: self.name.clone() })
+    }
+    fn copy_within(&self, purpose: Purpose, source: &Origin, from: &str, to: &str) -> Result<()> {
+        let lost = self.begin(purpose, to)?;
+        if self.faults.copies_refused.load(Ordering::SeqCst) {
+            return Err(StoreError::Refused { key: to.to_string(), cause: "not implemented".into() });
+        }
+        let other = self.beside.lock().get(&source.prefix).and_then(|store| store.upgrade());
+        let found = other.and_then(|store| Some(store.objects.lock().map.get(from)?.body.clone()));
+        let body = found.ok_or_else(|| StoreError::Absent { key: from.to_string() })?;
+        if !lost || self.random.one_in(2) {
+            self.objects.lock().put(to, body);
+        }
+        if lost { Err(self.lost(to)) } else { Ok(()) }
     }
     fn beside(&self, url: &str, _endpoint: Option<&str>, read_only: bool) -> Result<Arc<dyn ObjectStore>> {
         let named = url.strip_prefix("sim:").and_then(|name| self.beside.lock().get(name)?.upgrade());

@@ -51,6 +51,8 @@ def test_a_backup_beside_writers_restores_a_consistent_server(store, tmp_path): 
             wait_until(lambda: all(now > then + 100 for now, then in zip(load.done, most)) or load.errors)
             made = terrace("backup", "create", "--volume", copy, "--name", "first", *named(store, "live"), *backups)
             assert made["objects"] > 0 and made["copied_objects"] == made["objects"] and made["snapshot_removed"]
+            # Both places are in one bucket: the S3 server copies.
+            assert made["copied_within"] == (made["objects"] if store.s3 else 0), made
             # A second one copies what is new.
             again = str(tmp_path / "again")
             run(connection, f"SET GLOBAL terrace_copy_to = '{again}'")

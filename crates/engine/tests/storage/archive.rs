@@ -88,6 +88,11 @@ impl Archived {
 
     /// Brings the chosen backup there; `cut` times it is cut short at a random step, and repeated. Returns how often it was.
     fn restore(&self, chosen: &Chosen, name: &str, cut: u32) -> (Model, u32) {
+        self.restore_with(chosen, name, cut, None)
+    }
+
+    /// With `attach` the objects stay in the repository, and are read there.
+    fn restore_with(&self, chosen: &Chosen, name: &str, cut: u32, attach: Option<&Attach>) -> (Model, u32) {
         let sim = &self.one.sim;
         let (disk, store) = (sim.disk(name), sim.store(name));
         let (volume, other): (Arc<dyn Disk>, Arc<dyn ObjectStore>) = (disk.clone(), store.clone());
@@ -99,7 +104,7 @@ impl Archived {
                 let about = [30, 300, 3000][sim.random.below(3) as usize];
                 sim.crash_at(sim.steps() + 1 + sim.random.below(about));
             }
-            match bring(self, chosen, &goal, &volume, &other) {
+            match bring(self, chosen, (&goal, attach), &volume, &other) {
                 Ok(end) => {
                     assert!(end <= chosen.upto, "seed {seed}");
                     break;
@@ -159,14 +164,14 @@ impl Archived {
 fn bring(
     of: &Archived,
     chosen: &Chosen,
-    goal: &Goal,
+    (goal, attach): (&Goal, Option<&Attach>),
     volume: &Arc<dyn Disk>,
     store: &Arc<dyn ObjectStore>,
 ) -> Result<u64, Error> {
     let sim = &of.one.sim;
     let repository = Repository::open(of.repository.clone())?;
     if replay::unfinished(&**volume)?.is_none() && !volume.exists("superblock")? {
-        let way = Way { attach: None, goal: Some(goal) };
+        let way = Way { attach, goal: Some(goal) };
         restore_for(&repository, &chosen.manifest, (volume, Some(store)), &*sim.random, &way, &mut quiet())?;
     }
     let Some(kept) = replay::unfinished(&**volume)? else { return Ok(goal.upto) };
@@ -178,6 +183,10 @@ fn bring(
 
 /// Runs, crashes, backs up, and restores points of all kinds. Returns the crashes of the original and the restores that were cut short.
 fn restore_points(seed: u64, cut: u32) -> (u32, u32) {
+    restore_points_with(seed, cut, false)
+}
+
+fn restore_points_with(seed: u64, cut: u32, attach: bool) -> (u32, u32) {
     let mut run = Archived::new(seed);
     let sim = run.one.sim.clone();
     let store = run.one.store.clone();
@@ -229,7 +238,18 @@ fn restore_points(seed: u64, cut: u32) -> (u32, u32) {
             }
         };
         let chosen = run.choose(point).unwrap_or_else(|e| panic!("seed {seed}: {point:?}: {e}"));
-        let (state, was_cut) = run.restore(&chosen, &format!("restored-{n}"), cut);
+        let attached = Attach { endpoint: None, rate: 1 << 14 };
+        let attach = (attach && !chosen.manifest.objects.is_empty()).then_some(&attached);
+        let name = format!("restored-{n}");
+        let (state, was_cut) = run.restore_with(&chosen, &name, cut, attach);
+        if attach.is_some() {
+            let repository = Repository::open(run.repository.clone()).unwrap();
+            let references = repository.references().unwrap();
+            assert!(references.iter().any(|one| one.backup == chosen.manifest.name), "seed {seed}");
+            let there = objects(&sim.store(&name));
+            let copied = chosen.manifest.objects.iter().filter(|one| there.contains(&one.key.to_string()));
+            assert_eq!(copied.count(), 0, "seed {seed}: objects were copied");
+        }
         cuts += was_cut;
         assert!(
             run.is_after(&state, counts.clone()),
@@ -263,6 +283,18 @@ fn a_restore_to_a_point_that_is_cut_short_anywhere_is_repeated() {
         cuts += restore_points(seed, 3).1;
     }
     assert!(cuts > 5, "{cuts} were cut short: this proves little");
+}
+
+/// The objects of the backup stay in the repository: the log is replayed on an instance that reads them there.
+#[test]
+fn an_attached_backup_is_brought_to_any_point_and_cut_short_anywhere() {
+    let _one = alone();
+    let (mut crashes, mut cuts) = (0, 0);
+    for seed in 200..200 + seeds() {
+        let (crashed, cut) = restore_points_with(seed, (seed % 2) as u32 * 3, true);
+        (crashes, cuts) = (crashes + crashed, cuts + cut);
+    }
+    assert!(crashes > 0 && cuts > 2, "{crashes} crashes, {cuts} were cut short: this proves little");
 }
 
 /// The store is away for long: writers go on, the archive has a gap, which is told, and a point in it is refused.

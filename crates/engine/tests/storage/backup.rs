@@ -124,6 +124,123 @@ fn a_later_backup_copies_only_objects_that_are_new_and_pruning_keeps_what_is_nam
     assert_eq!(there, named);
 }
 
+/// The store copies objects by itself, whatever requests get lost; or says that it does, and refuses. What is there is the same.
+#[test]
+fn objects_are_copied_within_a_store_or_else_streamed_and_the_backup_is_whole() {
+    let _one = alone();
+    for (seed, refused, lost) in [(44, false, 0), (45, false, 150), (46, true, 0), (47, false, 80)] {
+        let mut original = Instance::new(seed);
+        let (copy, store) = (original.sim.disk("copy"), original.store.clone());
+        let least = original.copy(&copy).unwrap().1;
+        original.stop();
+        let repository = original.sim.store("repository");
+        for one in [&store, &repository] {
+            one.faults.copies_within.store(true, Ordering::SeqCst);
+        }
+        repository.faults.copies_refused.store(refused, Ordering::SeqCst);
+        repository.faults.unknown.store(lost, Ordering::SeqCst);
+        let read = |store: &SimStore| {
+            store.requests(
+                terrace_io::store::Purpose::register("backup", terrace_io::traffic::Urgency::Background)
+                    .unwrap(),
+            )
+        };
+        let before = read(&store);
+        let mut tries = 0;
+        let made = loop {
+            match back_up(&copy, &store, &repository, "one") {
+                Ok(made) => break made,
+                Err(error) => assert!(lost > 0 && tries < 100, "seed {seed}: {error}"),
+            }
+            tries += 1;
+            _ = Repository::open(repository.clone()).map(|one| one.unlock());
+        };
+        repository.faults.unknown.store(0, Ordering::SeqCst);
+        repository.land_late_puts();
+        let all = made.manifest.objects.len() as u64;
+        let without = made.manifest.objects.iter().filter(|one| one.crc.is_none()).count() as u64;
+        if refused {
+            assert_eq!((made.copied, made.copied_within, without), (all, 0, 0), "seed {seed}");
+        } else {
+            assert!(made.copied_within > 0 && without >= made.copied_within, "seed {seed}");
+            assert!(
+                lost > 0 || made.copied_within == all && read(&store) < before + all + 10,
+                "seed {seed}: objects were read"
+            );
+        }
+        assert_eq!(faults(&repository, "one"), Vec::<String>::new());
+        // The next one copies nothing, and knows them without reading them.
+        let again = back_up(&copy, &store, &repository, "two").unwrap();
+        assert_eq!((again.copied, again.manifest.objects), (0, made.manifest.objects.clone()), "seed {seed}");
+        // A damaged copy is found although there is no checksum of it.
+        let (disk, other) = (original.sim.disk("restored"), original.sim.store("other"));
+        put_back(&repository, "two", &disk, &other, &*original.sim.random, None).unwrap();
+        original.least_after(&disk, &other, least);
+        let key = format!("objects/{}", made.manifest.objects[0].key);
+        assert!(repository.flip(&key, made.manifest.objects[0].length as usize / 2, 1));
+        assert_eq!(faults(&repository, "one").len(), 1, "seed {seed}");
+        assert!(
+            put_back(
+                &repository,
+                "one",
+                &original.sim.disk("bad"),
+                &original.sim.store("bad"),
+                &*original.sim.random,
+                None
+            )
+            .is_err()
+        );
+    }
+}
+
+/// A backup a day, by the simulation's clock: backups younger than N days stay, and so do the newest ones, whatever their age.
+#[test]
+fn backups_of_the_last_days_are_kept_by_the_clock() {
+    const DAY: u64 = 86_400 * SECOND;
+    let _one = alone();
+    let mut original = Instance::new(42);
+    original.keys = 200;
+    let (sim, store) = (original.sim.clone(), original.store.clone());
+    let repository = sim.store("repository");
+    let open_repository = || Repository::open(repository.clone()).unwrap();
+    let names = || -> Vec<String> {
+        open_repository().list().unwrap().0.iter().map(|one| one.name.clone()).collect()
+    };
+    for day in 0..5 {
+        let copy = sim.disk(&format!("copy-{day}"));
+        original.copy(&copy).unwrap();
+        let look = OfflineInstance::open(copy, None).unwrap();
+        let source: Arc<dyn ObjectStore> = store.clone();
+        let (name, now) = (format!("day-{day}"), sim.clock.unix_ms());
+        create(&look, Some(&source), &open_repository(), &name, now, &mut quiet()).unwrap();
+        original.change(30).unwrap();
+        original.sink_all();
+        sim.clock.advance(DAY);
+    }
+    let prune_to = |newest, days| {
+        let keep = Keep::of_days(newest, days, sim.clock.unix_ms());
+        prune(&open_repository(), keep, &mut quiet()).unwrap().backups
+    };
+    // The last one is a day old, the first one five. Some milliseconds have passed since each.
+    assert_eq!(prune_to(1, 6), Vec::<String>::new());
+    assert_eq!(prune_to(1, u64::MAX), Vec::<String>::new());
+    assert_eq!(prune_to(4, 2), ["day-0"], "four are kept, whatever their age");
+    let made = open_repository().complete("day-2").unwrap().made_ms;
+    // To the millisecond: four days and not a moment more.
+    sim.clock.advance((made + 4 * 86_400_000 - sim.clock.unix_ms()) * 1_000_000);
+    assert_eq!(prune_to(1, 4), ["day-1"]);
+    sim.clock.advance(1_000_000);
+    assert_eq!(prune_to(1, 4), ["day-2"]);
+    assert_eq!(names(), ["day-3", "day-4"]);
+    for name in names() {
+        assert_eq!(faults(&repository, &name), Vec::<String>::new());
+    }
+    sim.clock.advance(100 * DAY);
+    assert_eq!(prune_to(1, 3), ["day-3"], "the newest stays");
+    assert_eq!(prune_to(1, 0), Vec::<String>::new());
+    assert_eq!(names(), ["day-4"]);
+}
+
 #[test]
 fn a_paced_backup_and_restore_take_the_time_of_their_bytes() {
     let _one = alone();

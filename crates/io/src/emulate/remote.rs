@@ -6,7 +6,7 @@ use crate::World;
 use crate::clock::Nanos;
 use crate::stats::{StoreStats, StoreTally};
 use crate::store::{
-    Bytes, Listed, ObjectStore, Purpose, Result, Start, StoreError, Upload, UploadPart, Version,
+    Bytes, Listed, ObjectStore, Origin, Purpose, Result, Start, StoreError, Upload, UploadPart, Version,
 };
 use std::sync::Arc;
 
@@ -105,6 +105,12 @@ impl ObjectStore for EmulatedStore {
     fn get_start(&self, purpose: Purpose, key: &str, max: usize) -> Result<Start> {
         let get = || self.inner.get_start(purpose, key, max);
         self.take(purpose, true, get, |start| start.bytes.len() as u64)
+    }
+    fn origin(&self) -> Option<Origin> {
+        self.inner.origin()
+    }
+    fn copy_within(&self, purpose: Purpose, source: &Origin, from: &str, to: &str) -> Result<()> {
+        self.take(purpose, false, || self.inner.copy_within(purpose, source, from, to), |()| 0)
     }
     fn replace(&self, purpose: Purpose, key: &str, parts: &[Bytes]) -> Result<Version> {
         let bytes = parts.iter().map(|part| part.len() as u64).sum();

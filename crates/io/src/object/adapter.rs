@@ -15,7 +15,9 @@ use crate::random::Random;
 use crate::real::RealRandom;
 use crate::share::Share;
 use crate::stats::{StoreStats, StoreTally};
-use crate::store::{Listed, ObjectStore, Purpose, Result, Start, StoreError, Upload, UploadPart, Version};
+use crate::store::{
+    Listed, ObjectStore, Origin, Purpose, Result, Start, StoreError, Upload, UploadPart, Version,
+};
 use crate::traffic::Urgency;
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -39,6 +41,7 @@ pub(crate) struct Adapter {
     /// The URL without credentials.
     name: String,
     prefix: String,
+    service: String,
     /// The remote lists keys in their order.
     lists_in_order: bool,
     share: Share,
@@ -57,6 +60,8 @@ pub(crate) struct Plan {
     pub(crate) completes_on_condition: bool,
     pub(crate) name: String,
     pub(crate) prefix: String,
+    /// Provider, server and bucket.
+    pub(crate) service: String,
     pub(crate) lists_in_order: bool,
     pub(crate) in_flight_max: usize,
     pub(crate) attempts_max: u32,
@@ -73,6 +78,7 @@ impl Adapter {
             parallel_max: places / 2,
             name: plan.name,
             prefix: plan.prefix,
+            service: plan.service,
             lists_in_order: plan.lists_in_order,
             share: Share::new(places, places / 2),
             budget: Budget::new(),
@@ -84,8 +90,7 @@ impl Adapter {
     }
 
     fn path(&self, key: &str) -> Result<Path> {
-        let full = if self.prefix.is_empty() { key.to_string() } else { format!("{}/{key}", self.prefix) };
-        Path::parse(full).map_err(|e| StoreError::Refused { key: key.into(), cause: e.to_string() })
+        path_below(&self.prefix, key)
     }
 
     /// Attempts until it is done: the one loop that all requests go through.
@@ -212,6 +217,11 @@ impl Adapter {
         let result: PutResult = self.request(purpose, key, Kind::Put, |_| length, put)?;
         Ok(to_version(result.e_tag, result.version))
     }
+}
+
+fn path_below(prefix: &str, key: &str) -> Result<Path> {
+    let full = if prefix.is_empty() { key.to_string() } else { format!("{prefix}/{key}") };
+    Path::parse(full).map_err(|e| StoreError::Refused { key: key.into(), cause: e.to_string() })
 }
 
 /// False: cancelled.
@@ -362,6 +372,20 @@ impl ObjectStore for Adapter {
     fn complete_replacing(&self, purpose: Purpose, upload: &Upload, parts: &[UploadPart]) -> Result<Version> {
         UploadPart::check(&upload.key, parts)?;
         self.complete(purpose, upload, parts, false)
+    }
+
+    fn origin(&self) -> Option<Origin> {
+        Some(Origin { service: self.service.clone(), prefix: self.prefix.clone() })
+    }
+
+    fn copy_within(&self, purpose: Purpose, source: &Origin, from: &str, to: &str) -> Result<()> {
+        if source.service != self.service {
+            let cause = format!("{} cannot copy from {}", self.service, source.service);
+            return Err(StoreError::Refused { key: from.into(), cause });
+        }
+        let (source, path) = (path_below(&source.prefix, from)?, self.path(to)?);
+        let copy = || block_on(self.remote.copy(&source, &path));
+        self.request(purpose, to, Kind::Copy, |()| 0, copy)
     }
 
     fn replace(&self, purpose: Purpose, key: &str, parts: &[Bytes]) -> Result<Version> {

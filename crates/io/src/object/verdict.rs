@@ -20,6 +20,8 @@ pub(crate) enum Kind {
     Part,
     /// The completion of an upload.
     Complete,
+    /// A copy within the service of an object that does not change: it may be repeated.
+    Copy,
     /// The request is about an object or an upload.
     Delete,
 }
@@ -105,7 +107,7 @@ pub(crate) fn judge(key: &str, kind: Kind, error: &Error, wire: &Wire) -> Verdic
                 Verdict::Final(StoreError::Absent { key: key.into() })
             }
             // An answer that came and was then cut off or not understood.
-            200..300 if matches!(kind, Kind::Read | Kind::Part) => again(unavailable(), false),
+            200..300 if matches!(kind, Kind::Read | Kind::Part | Kind::Copy) => again(unavailable(), false),
             200..300 => Verdict::Final(unknown()),
             300..400 => refused("the store is elsewhere (wrong region or endpoint?)"),
             401 | 403 => refused("access denied"),

@@ -2,7 +2,7 @@
 
 use super::{IoTarget, Operation, observer, transfer};
 use crate::stats::StoreStats;
-use crate::store::{Bytes, Listed, ObjectStore, Purpose, Result, Start, Upload, UploadPart, Version};
+use crate::store::{Bytes, Listed, ObjectStore, Origin, Purpose, Result, Start, Upload, UploadPart, Version};
 use std::sync::Arc;
 
 struct ShownStore(Arc<dyn ObjectStore>);
@@ -52,6 +52,12 @@ impl ObjectStore for ShownStore {
     fn get_start(&self, purpose: Purpose, key: &str, max: usize) -> Result<Start> {
         let len = |result: &Result<Start>| result.as_ref().map_or(0, |start| start.bytes.len() as u64);
         transfer(IoTarget::Object, Operation::Read, 0, || self.0.get_start(purpose, key, max), len)
+    }
+    fn origin(&self) -> Option<Origin> {
+        self.0.origin()
+    }
+    fn copy_within(&self, purpose: Purpose, source: &Origin, from: &str, to: &str) -> Result<()> {
+        show(Operation::Write, 0, || self.0.copy_within(purpose, source, from, to))
     }
     fn replace(&self, purpose: Purpose, key: &str, parts: &[Bytes]) -> Result<Version> {
         let bytes = parts.iter().map(|part| part.len() as u64).sum();

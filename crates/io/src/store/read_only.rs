@@ -2,7 +2,7 @@
 
 use crate::stats::StoreStats;
 use crate::store::{
-    Bytes, Listed, ObjectStore, Purpose, Result, Start, StoreError, Upload, UploadPart, Version,
+    Bytes, Listed, ObjectStore, Origin, Purpose, Result, Start, StoreError, Upload, UploadPart, Version,
 };
 use std::sync::Arc;
 
@@ -49,6 +49,12 @@ impl ObjectStore for ReadOnly {
     }
     fn get_start(&self, purpose: Purpose, key: &str, max: usize) -> Result<Start> {
         self.0.get_start(purpose, key, max)
+    }
+    fn origin(&self) -> Option<Origin> {
+        self.0.origin()
+    }
+    fn copy_within(&self, _purpose: Purpose, _source: &Origin, _from: &str, to: &str) -> Result<()> {
+        refused(to)
     }
     fn replace(&self, _purpose: Purpose, key: &str, _parts: &[Bytes]) -> Result<Version> {
         refused(key)

@@ -1,7 +1,8 @@
 //! Making a backup from a copied or stopped volume.
 //!
-//! 1. The objects that the map names and the repository lacks are copied from the instance's store, each checked. An object that the repository
-//!    has already is not copied; its checksum is taken from an earlier manifest, or else the object is read and checked.
+//! 1. The objects that the map names and the repository lacks are copied from the instance's store, each checked. If both are in one bucket, the
+//!    store copies them by itself: then lengths are compared, the manifest has no checksum of them, and `verify` checks them by their own hash. What it does not copy is read
+//!    and put. An object that the repository has already is not copied; its checksum is taken from an earlier manifest, or else the object is read and checked.
 //! 2. The volume's files are copied in chunks.
 //! 3. The manifest is put.
 //!
@@ -18,9 +19,10 @@ use crate::planted;
 use crate::superblock::{self, Superblock};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use terrace_io::AlignedBuf;
 use terrace_io::disk::Class;
-use terrace_io::store::{Bytes, ObjectStore, StoreError};
+use terrace_io::store::{Bytes, ObjectStore, Origin, StoreError};
 use terrace_log::block::BLOCK;
 use terrace_tier::address::ObjectKey;
 use terrace_tier::objects::fence::{Fence, FenceError, TakersInMemory, Writer};
@@ -35,6 +37,8 @@ pub struct Created {
     /// Objects that were copied now, and their bytes; the others were in the repository.
     pub copied: u64,
     pub copied_bytes: u64,
+    /// Those of them that the store copied by itself.
+    pub copied_within: u64,
     /// What kept the objects meanwhile; None: the instance was stopped, or names no object.
     pub snapshot: Option<Snapshot>,
 }
@@ -92,7 +96,7 @@ pub fn create(
     if planted::MANIFEST_FIRST.on() {
         put_manifest(repository, &manifest)?;
     }
-    let (mut copied, mut copied_bytes) = (0, 0);
+    let (mut copied, mut copied_bytes, mut copied_within) = (0, 0, 0);
     if let Some(source) = source {
         let there = inventory(repository)?;
         let parallel = source.parallel_max() > 1 && repository.store.parallel_max() > 1;
@@ -100,12 +104,15 @@ pub fn create(
         let objects = &mut manifest.objects;
         // An attached instance's objects are elsewhere.
         let source = &Objects::new(source.clone());
-        let copy = |key: &ObjectKey| copy_object(source, repository, key, there.get(key));
+        let within = &Within::new(&**source.store(), &*repository.store);
+        let copy = |key: &ObjectKey| copy_object(source, within, repository, key, there.get(key));
         in_parts(&named, parallel, copy, |part| {
-            for (entry, is_new) in part {
+            for (entry, how) in part {
+                let is_new = *how != How::There;
                 objects.push(*entry);
-                copied += u64::from(*is_new);
-                copied_bytes += if *is_new { entry.length } else { 0 };
+                copied += u64::from(is_new);
+                copied_within += u64::from(*how == How::Within);
+                copied_bytes += if is_new { entry.length } else { 0 };
             }
             progress("copying objects", objects.len() as u64, all);
         })?;
@@ -118,7 +125,7 @@ pub fn create(
     if !planted::MANIFEST_FIRST.on() {
         put_manifest(repository, &manifest)?;
     }
-    Ok(Created { manifest, copied, copied_bytes, snapshot })
+    Ok(Created { manifest, copied, copied_bytes, copied_within, snapshot })
 }
 
 /// The lineage whose log the volume has: that of the original if it is a copy (which the snapshot that protects a copy's objects tells), or its own.
@@ -165,8 +172,11 @@ pub(in crate::offline) fn protection(
     }
 }
 
-/// The objects in the repository: their lengths, and the checksums of those that a manifest names.
-fn inventory(repository: &Repository) -> Result<HashMap<ObjectKey, (u64, Option<u32>)>> {
+/// An object of the repository: its length, and its checksum, if there is one, if a manifest names it.
+type There = (u64, Option<Option<u32>>);
+
+/// The objects in the repository.
+fn inventory(repository: &Repository) -> Result<HashMap<ObjectKey, There>> {
     let mut there = HashMap::new();
     repository.store.list(repository.purpose, "objects/", &mut |key, length| {
         if let Some(key) = key.strip_prefix("objects/").and_then(ObjectKey::parse) {
@@ -186,24 +196,74 @@ fn inventory(repository: &Repository) -> Result<HashMap<ObjectKey, (u64, Option<
     Ok(there)
 }
 
-/// The object's entry, and whether it was copied now.
+/// How an object came to be in the repository.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// It was there.
+    There,
+    /// The store copied it by itself.
+    Within,
+    /// It was read and put.
+    Streamed,
+}
+
+/// Copies within the service that has both the instance's objects and the repository.
+struct Within {
+    /// None: they are in two services, or it copies nothing.
+    source: Option<Origin>,
+    /// It refused once, and is not asked again.
+    refused: AtomicBool,
+}
+
+impl Within {
+    fn new(source: &dyn ObjectStore, repository: &dyn ObjectStore) -> Within {
+        let (from, to) = (source.origin(), repository.origin());
+        let same = from.as_ref().zip(to).is_some_and(|(from, to)| from.service == to.service);
+        Within { source: from.filter(|_| same), refused: AtomicBool::new(false) }
+    }
+
+    /// The object's length; None: it was not copied, and is to be read and put. Its own place is looked at again, so an answer that means nothing is not believed.
+    fn copy(&self, source: &dyn ObjectStore, repository: &Repository, key: &ObjectKey) -> Option<u64> {
+        let origin = self.source.as_ref().filter(|_| !self.refused.load(Ordering::Relaxed))?;
+        let (from, to) = (key.to_string(), object_key(key));
+        // Absent: an attached instance's object is elsewhere.
+        let (length, _) = source.head(purpose(), &from).ok()?;
+        repository.take(length);
+        let copied = repository.store.copy_within(repository.purpose, origin, &from, &to);
+        if matches!(copied, Err(StoreError::Refused { .. })) {
+            self.refused.store(true, Ordering::Relaxed);
+        }
+        copied.ok()?;
+        let (found, _) = repository.store.head(repository.purpose, &to).ok()?;
+        (found == length).then_some(length)
+    }
+}
+
+/// The object's entry, and how it came to be there.
 fn copy_object(
     source: &Objects,
+    within: &Within,
     repository: &Repository,
     key: &ObjectKey,
-    there: Option<&(u64, Option<u32>)>,
-) -> Result<(ObjectEntry, bool)> {
+    there: Option<&There>,
+) -> Result<(ObjectEntry, How)> {
     if let Some((length, Some(crc))) = there {
-        return Ok((ObjectEntry { key: *key, length: *length, crc: *crc }, false));
+        return Ok((ObjectEntry { key: *key, length: *length, crc: *crc }, How::There));
     }
     let place = object_key(key);
     let checked = |bytes: &[u8], store: &dyn ObjectStore| match format::check(key, bytes) {
-        Ok(_) => Ok(ObjectEntry { key: *key, length: bytes.len() as u64, crc: crc32c::crc32c(bytes) }),
+        Ok(_) => {
+            let crc = Some(crc32c::crc32c(bytes));
+            Ok(ObjectEntry { key: *key, length: bytes.len() as u64, crc })
+        }
         Err(bad) => Err(Error::Corrupt(format!("object {key} in {}: {bad}", store.describe()))),
     };
     if there.is_some() {
         let (bytes, _) = repository.store.get(repository.purpose, &place)?;
-        return Ok((checked(&bytes, &*repository.store)?, false));
+        return Ok((checked(&bytes, &*repository.store)?, How::There));
+    }
+    if let Some(length) = within.copy(&**source.store(), repository, key) {
+        return Ok((ObjectEntry { key: *key, length, crc: None }, How::Within));
     }
     let bytes = match source.read_whole(purpose(), key) {
         Ok(bytes) => Bytes::from(bytes),
@@ -218,7 +278,7 @@ fn copy_object(
     let entry = checked(&bytes, &**source.store())?;
     repository.take(entry.length);
     put_exactly(&*repository.store, repository.purpose, &place, &bytes)?;
-    Ok((entry, true))
+    Ok((entry, How::Streamed))
 }
 
 fn copy_file(

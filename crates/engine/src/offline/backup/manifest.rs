@@ -10,7 +10,7 @@
 //! log 00… 123456                 the lineage of which the volume is a copy, and where its log ends
 //! file log.0 8388608             name and length in bytes; its chunks follow
 //! chunk 0 4194304 1a2b3c4d       number, length, CRC-32C
-//! object 00…/…/…-… 2098176 1a2b3c4d   key, length, CRC-32C
+//! object 00…/…/…-… 2098176 1a2b3c4d   key, length, CRC-32C; or "-": the store copied it by itself (format 3)
 //! end 6 1a2b3c4d                 lines before this one, and their CRC-32C
 //! ```
 
@@ -21,6 +21,8 @@ use terrace_tier::address::ObjectKey;
 use terrace_tier::objects::lines::{open, seal};
 
 const FIRST: &str = "terrace backup 2";
+/// With objects whose checksum is not known.
+const WITHOUT_CHECKSUMS: &str = "terrace backup 3";
 /// Of builds before the log was archived: without the line `log`.
 const FORMER: &str = "terrace backup 1";
 
@@ -44,7 +46,8 @@ pub struct FileEntry {
 pub struct ObjectEntry {
     pub key: ObjectKey,
     pub length: u64,
-    pub crc: u32,
+    /// None: the store copied it by itself. Its own hash proves it all the same.
+    pub crc: Option<u32>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -74,7 +77,12 @@ impl Manifest {
 
     pub fn encode(&self) -> Vec<u8> {
         let mut lines = vec![
-            if self.log.is_some() { FIRST } else { FORMER }.to_string(),
+            match self.log {
+                Some(_) if self.objects.iter().any(|one| one.crc.is_none()) => WITHOUT_CHECKSUMS,
+                Some(_) => FIRST,
+                None => FORMER,
+            }
+            .to_string(),
             format!("name {}", self.name),
             format!("made {}", self.made_ms),
             format!("instance {:032x}", self.instance),
@@ -86,7 +94,10 @@ impl Manifest {
             let chunk = |one: &ChunkEntry| format!("chunk {} {} {:08x}", one.number, one.length, one.crc);
             lines.extend(file.chunks.iter().map(chunk));
         }
-        let object = |one: &ObjectEntry| format!("object {} {} {:08x}", one.key, one.length, one.crc);
+        let object = |one: &ObjectEntry| {
+            let crc = one.crc.map_or("-".to_string(), |crc| format!("{crc:08x}"));
+            format!("object {} {} {crc}", one.key, one.length)
+        };
         lines.extend(self.objects.iter().map(object));
         seal(&lines)
     }
@@ -96,7 +107,7 @@ impl Manifest {
         let lines = open(bytes)?;
         let mut lines = lines.into_iter();
         let has_log = match lines.next() {
-            Some(FIRST) => true,
+            Some(FIRST | WITHOUT_CHECKSUMS) => true,
             Some(FORMER) => false,
             _ => return Err("its format is not known"),
         };
@@ -168,7 +179,12 @@ fn chunk<'a>(mut words: impl Iterator<Item = &'a str>) -> Result<ChunkEntry, &'s
 
 fn object<'a>(mut words: impl Iterator<Item = &'a str>) -> Result<ObjectEntry, &'static str> {
     let key = words.next().and_then(ObjectKey::parse).ok_or("an object's key is wrong")?;
-    Ok(ObjectEntry { key, length: number(words.next())?, crc: crc(words.next())? })
+    let length = number(words.next())?;
+    let crc = match words.next() {
+        Some("-") => None,
+        word => Some(crc(word)?),
+    };
+    Ok(ObjectEntry { key, length, crc })
 }
 
 #[cfg(test)]

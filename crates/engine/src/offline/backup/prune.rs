@@ -11,6 +11,8 @@ use crate::planted;
 use std::collections::HashSet;
 use terrace_tier::address::ObjectKey;
 
+const DAY_MS: u64 = 86_400_000;
+
 /// What was removed.
 #[derive(Default, Debug, PartialEq, Eq)]
 pub struct Pruned {
@@ -35,6 +37,11 @@ pub struct Keep {
 impl Keep {
     pub fn newest(newest: usize) -> Keep {
         Keep { newest, since_ms: None }
+    }
+
+    /// Also those of the last `days` days before `now_ms`, which is Unix time.
+    pub fn of_days(newest: usize, days: u64, now_ms: u64) -> Keep {
+        Keep { newest, since_ms: Some(now_ms.saturating_sub(days.saturating_mul(DAY_MS))) }
     }
 }
 

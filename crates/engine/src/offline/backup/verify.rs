@@ -63,7 +63,7 @@ pub(super) fn read_chunk(
     file: &str,
     chunk: &ChunkEntry,
 ) -> Result<Vec<u8>> {
-    read(repository, &chunk_key(name, file, chunk.number), chunk.length, chunk.crc)
+    read(repository, &chunk_key(name, file, chunk.number), chunk.length, Some(chunk.crc))
 }
 
 pub(super) fn read_object(repository: &Repository, one: &ObjectEntry) -> Result<Vec<u8>> {
@@ -74,7 +74,7 @@ pub(super) fn read_object(repository: &Repository, one: &ObjectEntry) -> Result<
     Ok(bytes)
 }
 
-fn read(repository: &Repository, key: &str, length: u64, crc: u32) -> Result<Vec<u8>> {
+fn read(repository: &Repository, key: &str, length: u64, crc: Option<u32>) -> Result<Vec<u8>> {
     let place = || repository.describe();
     repository.take(length);
     let bytes = match repository.store.get(repository.purpose, key) {
@@ -89,7 +89,7 @@ fn read(repository: &Repository, key: &str, length: u64, crc: u32) -> Result<Vec
             bytes.len()
         )));
     }
-    if crc32c::crc32c(&bytes) != crc {
+    if crc.is_some_and(|crc| crc32c::crc32c(&bytes) != crc) {
         return Err(Error::Corrupt(format!(
             "{key} in {}: its checksum differs from the manifest's",
             place()

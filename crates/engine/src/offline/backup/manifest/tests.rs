@@ -19,8 +19,8 @@ fn some() -> Manifest {
             FileEntry { name: "log.0".into(), length: 4 * CHUNK as u64, chunks: vec![chunk(0), chunk(3)] },
         ],
         objects: vec![
-            ObjectEntry { key: key(4), length: 2000, crc: 9 },
-            ObjectEntry { key: key(5), length: 3000, crc: u32::MAX },
+            ObjectEntry { key: key(4), length: 2000, crc: Some(9) },
+            ObjectEntry { key: key(5), length: 3000, crc: Some(u32::MAX) },
         ],
     }
 }
@@ -30,6 +30,16 @@ fn a_manifest_is_read_as_it_was_written() {
     let one = some();
     assert_eq!(Manifest::decode(&one.encode()), Ok(one.clone()));
     assert_eq!((one.object_bytes(), one.volume_bytes()), (5000, 8192 + 2 * CHUNK as u64));
+}
+
+/// Older builds read what older builds could have written.
+#[test]
+fn the_format_is_a_newer_one_only_if_a_checksum_is_missing() {
+    let mut one = some();
+    assert!(one.encode().starts_with(b"terrace backup 2\n"));
+    one.objects[1].crc = None;
+    assert!(one.encode().starts_with(b"terrace backup 3\n"));
+    assert_eq!(Manifest::decode(&one.encode()), Ok(one));
 }
 
 #[test]
