@@ -177,10 +177,13 @@ fn begin_as(
 }
 
 fn read_all(file: &dyn terrace_io::disk::File) -> Result<Vec<u8>> {
-    let mut buf = AlignedBuf::zeroed((file.len() as usize).min(2 * superblock::COPY) / BLOCK * BLOCK);
-    if !buf.is_empty() {
-        file.read(Class::Superblock, 0, &mut buf)?;
+    let length = (file.len() as usize).min(2 * superblock::COPY) / BLOCK * BLOCK;
+    // A crash may leave the name of a file without its bytes. (No buffer is empty.)
+    if length == 0 {
+        return Ok(Vec::new());
     }
+    let mut buf = AlignedBuf::zeroed(length);
+    file.read(Class::Superblock, 0, &mut buf)?;
     Ok(buf.to_vec())
 }
 
