@@ -59,11 +59,11 @@ def free_port():
         return free.getsockname()[1]
 
 
-def real_redis(directory, *args):
+def real_redis(directory, *args, port=None):
     program = subprocess.run(
         [ROOT / "scripts" / "redis-server.sh"], check=True, stdout=subprocess.PIPE, text=True
     ).stdout.strip()
-    port = free_port()
+    port = port or free_port()
     process = subprocess.Popen(
         [program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", *map(str, args)],
         cwd=directory,
@@ -73,6 +73,8 @@ def real_redis(directory, *args):
     while True:
         try:
             server.client().ping()
+            return server
+        except redis.exceptions.AuthenticationError:
             return server
         except redis.exceptions.BusyLoadingError:
             time.sleep(0.01)

@@ -2,6 +2,7 @@
 //!
 //! A configuration file of Redis is taken first, then the options; a directive that means nothing here is named once on standard error.
 
+mod below;
 mod client;
 mod copy;
 mod files;
@@ -17,9 +18,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use terrace::open::Listener;
 use terrace_engine::engine::inspect::metrics::running;
+use terrace_io::World;
 use terrace_io::real::disk::RealDisk;
+use terrace_kv::config::Config;
 use terrace_kv::server::signals::Signals;
 use terrace_kv::storage::engine::EngineStorage;
+use terrace_kv::storage::redis::RedisStorage;
 use terrace_kv::storage::{Storage, journal};
 
 /// The engine's share of the memory, as a divisor, and the least that it runs with.
@@ -57,6 +61,9 @@ pub struct Kv {
     /// The object store for data that has cooled: s3://bucket/prefix, gs://…, az://… or a directory
     #[arg(long, requires = "dir")]
     object: Option<String>,
+    /// Another server as storage: redis://[[user]:password@]host:port. With --dir, the log of write-back is there
+    #[arg(long, conflicts_with = "object")]
+    storage: Option<String>,
     /// Memory of the process, such as 1gb: the directive maxmemory
     #[arg(long)]
     memory: Option<String>,
@@ -91,7 +98,7 @@ pub fn run(options: &Kv) -> ExitCode {
 }
 
 fn serve(options: &Kv) -> Result<(), String> {
-    let mut config = terrace_kv::config::Config::default();
+    let mut config = Config::default();
     if let Some(path) = &options.config {
         let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
         let path_text = path.to_str().ok_or_else(|| format!("{}: the path is not UTF-8", path.display()))?;
@@ -115,35 +122,34 @@ fn serve(options: &Kv) -> Result<(), String> {
     if let Some(object) = &options.object {
         set("object", object)?;
     }
+    if let Some(storage) = &options.storage {
+        set("storage", storage)?;
+    }
     if let Some(memory) = &options.memory {
         set("maxmemory", memory)?;
     }
     for line in config.broken_promises() {
         eprintln!("warning: {line}");
     }
-    let storage = match config.text("dir") {
-        "" => None,
-        dir => Some(open_storage(dir, config.text("object"), config.size("maxmemory"))?),
-    };
-    let kept = storage.as_ref().map_or("memory alone".to_owned(), |_| config.text("dir").to_owned());
-    let addresses = addresses(config.text("bind"), config.number("port") as u16)?;
     let world = terrace_io::real::world();
-    let listening = terrace_kv::run::listen(
-        world,
-        config,
-        &addresses,
-        storage.clone().map(|storage| storage as Arc<dyn Storage>),
-        Some(Box::new(LocalFiles)),
-    )
-    .map_err(|error| match error.kind() {
-        ErrorKind::InvalidData | ErrorKind::InvalidInput => error.to_string(),
-        _ => format!("{addresses:?}: {error}"),
-    })?;
+    let storage = Opened::open(&world, &config)?;
+    if matches!(storage, Opened::Redis(_)) {
+        // Its snapshots are not ours to take; it was warned of.
+        config.load("save", "").map_err(|error| error.to_string())?;
+    }
+    let kept = storage.place(&config);
+    let addresses = addresses(config.text("bind"), config.number("port") as u16)?;
+    let listening =
+        terrace_kv::run::listen(world, config, &addresses, storage.storage(), Some(Box::new(LocalFiles)))
+            .map_err(|error| match error.kind() {
+                ErrorKind::InvalidData | ErrorKind::InvalidInput => error.to_string(),
+                _ => format!("{addresses:?}: {error}"),
+            })?;
     listening.obey(Signals::install());
     let metrics = options.metrics_listen.map(|address| {
-        let (core, storage) = (listening.core.clone(), storage.clone());
+        let (core, engine) = (listening.core.clone(), storage.engine());
         Listener::start(address, move || {
-            let engine = storage.as_ref().map_or(String::new(), |storage| running(storage.db().engine()));
+            let engine = engine.as_ref().map_or(String::new(), |storage| running(storage.db().engine()));
             terrace_kv::command::metrics::text(&core) + &engine
         })
         .map_err(|error| error.to_string())
@@ -156,14 +162,61 @@ fn serve(options: &Kv) -> Result<(), String> {
         eprintln!("terrace kv: ready to accept connections on {address}; data is kept in {kept}");
     }
     listening.run().map_err(|error| error.to_string())?;
-    match storage {
+    match storage.engine() {
         Some(storage) => storage.db().sync().map_err(|error| error.to_string()),
         None => Ok(()),
     }
 }
 
+/// The storage tier of a server.
+enum Opened {
+    Memory,
+    Engine(Arc<EngineStorage>),
+    Redis(Arc<RedisStorage>),
+}
+
+impl Opened {
+    fn open(world: &World, config: &Config) -> Result<Opened, String> {
+        if !config.text("storage").is_empty() {
+            return below::open(world, config).map(Opened::Redis);
+        }
+        match config.text("dir") {
+            "" => Ok(Opened::Memory),
+            dir => {
+                let storage = open_storage(dir, config.text("object"), config.size("maxmemory"))?;
+                Ok(Opened::Engine(storage))
+            }
+        }
+    }
+
+    fn storage(&self) -> Option<Arc<dyn Storage>> {
+        match self {
+            Opened::Memory => None,
+            Opened::Engine(storage) => Some(storage.clone()),
+            Opened::Redis(storage) => Some(storage.clone()),
+        }
+    }
+
+    fn engine(&self) -> Option<Arc<EngineStorage>> {
+        match self {
+            Opened::Engine(storage) => Some(storage.clone()),
+            _ => None,
+        }
+    }
+
+    /// Where data is kept, for a person.
+    fn place(&self, config: &Config) -> String {
+        match self {
+            Opened::Memory => "memory alone".into(),
+            Opened::Engine(_) => config.text("dir").to_owned(),
+            Opened::Redis(storage) => storage.place().to_owned(),
+        }
+    }
+}
+
 /// Opens the instance that keeps the data, or makes it.
 fn open_storage(dir: &str, object: &str, memory: usize) -> Result<Arc<EngineStorage>, String> {
+    below::refuse_other(dir)?;
     let mut config = terrace::Config::new(dir);
     if !object.is_empty() {
         config = config.object(object);
@@ -172,7 +225,7 @@ fn open_storage(dir: &str, object: &str, memory: usize) -> Result<Arc<EngineStor
         config = config.memory((memory as u64 / ENGINE_SHARE).max(ENGINE_BYTES_MIN));
     }
     let db = terrace::Db::open_with(config).map_err(|error| format!("{dir}: {error}"))?;
-    let log = RealDisk::open(std::path::Path::new(dir).join("write-back"));
+    let log = RealDisk::open(std::path::Path::new(dir).join(below::LOG));
     let log = log.map_err(|error| format!("{dir}: {error}"))?;
     let storage = EngineStorage::open_with_log(db, Some(Arc::new(log)));
     let storage = storage.map_err(|error| format!("{dir}: {error}"))?;

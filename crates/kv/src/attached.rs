@@ -115,6 +115,10 @@ pub(crate) struct Wait {
 /// A walk of a client over the keys of a database.
 pub(crate) struct Scan {
     pub(crate) db: u16,
+    /// As [`Storage::is_ordered`].
+    pub(crate) is_ordered: bool,
+    /// Whether types are asked for.
+    pub(crate) has_types: bool,
     pub(crate) from: Position,
     pub(crate) limit: usize,
     /// Whether the walk goes on to the end of the database.
@@ -124,13 +128,16 @@ pub(crate) struct Scan {
     pub(crate) found: Vec<ScannedKey>,
     /// Keys on their way to storage when it was asked.
     pub(crate) held: Vec<Key>,
+    /// As a cursor.
     pub(crate) next: Option<Position>,
     pub(crate) result: Option<Result<(), StorageError>>,
 }
 
-/// A part of the filter that is being built.
+/// Parts of the filter that are being built: one, or all that are due if storage has an order of its own.
 pub(crate) struct Rebuild {
-    pub(crate) part: usize,
+    pub(crate) parts: Vec<usize>,
+    /// The positions that are walked.
+    pub(crate) range: (Position, Position),
     /// Databases that are to be walked, the present one last.
     pub(crate) databases: Vec<u16>,
     pub(crate) from: Position,
@@ -308,6 +315,14 @@ impl Tier {
     /// Keys of a database, wherever they are.
     pub fn count(&self, db: u16) -> u64 {
         self.queue.count(db, self.stored.get(&db).copied().unwrap_or_default())
+    }
+
+    /// Takes over what storage has said of its keys, if it deletes some by itself. Only while nothing is being written: then it is what the landed writes left.
+    pub(crate) fn take_counts(&mut self) {
+        if self.storage.expires_by_itself() && self.queue.flights() == 0 {
+            let storage = &self.storage;
+            self.stored.iter_mut().for_each(|(db, stored)| *stored = storage.count(*db));
+        }
     }
 
     /// Whether everything that was changed is stored.

@@ -2,7 +2,7 @@
 //!
 //! A value is kept as `CONFIG GET` shows it. What is read for every command is kept parsed in [`Limits`].
 //!
-//! Some settings of Redis promise durability, which needs a directory (`dir`), or a bound that this server does not keep yet ([`PROMISES`]). `CONFIG SET`
+//! Some settings of Redis promise durability, which needs a directory (`dir`), or a place of its own ([`Config::broken_promises`]). `CONFIG SET`
 //! refuses such a value; a configuration file that has one is taken, so that the file of an existing server works, and [`Config::broken_promises`] names it.
 
 pub mod files;
@@ -64,6 +64,8 @@ const PARAMETERS: &[Parameter] = &[
     fixed("port", Kind::Int(0, 65535), "6380"),
     fixed("dir", Kind::Text, ""),
     fixed("object", Kind::Text, ""),
+    fixed("storage", Kind::Text, ""),
+    fixed("storage-timeout", Kind::Int(1, 3_600_000), "5000"),
     fixed("databases", Kind::Int(1, 1024), "16"),
     free("maxmemory", Kind::Bytes, "0"),
     free("maxmemory-policy", Kind::OneOf(POLICIES), "noeviction"),
@@ -133,19 +135,11 @@ const ALIASES: &[(&str, &str)] = &[
 
 const NO_DIR: &str = "data is kept in memory alone without `dir`";
 
-/// Settings whose promise is not kept, or not without a directory: a name, the values that promise nothing, and what is missing.
-const PROMISES: &[(&str, &[&str], &str)] = &[
-    ("object", &[""], NO_DIR),
-    ("appendonly", &["no"], NO_DIR),
-    ("appendfsync", &["everysec", "no"], NO_DIR),
-];
-
-/// What is missing for a value of a setting to mean what it says.
-fn broken_promise(name: &str, value: &str, is_durable: bool) -> Option<&'static str> {
-    let (_, harmless, missing) = PROMISES.iter().find(|(known, ..)| *known == name)?;
-    let is_kept = harmless.contains(&value) || (is_durable && *missing == NO_DIR);
-    (!is_kept).then_some(missing)
-}
+/// With `storage`.
+const ELSEWHERE: &str = "data is kept in `storage`";
+const NO_LOG: &str = "what is durable, the server of `storage` decides without `dir`";
+const NO_VIEW: &str = "snapshots are taken from the server of `storage`";
+const NO_WRITE_BACK: &str = "its log needs `dir`";
 
 /// Which keys are evicted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -332,7 +326,7 @@ impl Config {
         for (at, value) in &changes {
             let name = PARAMETERS[*at].name;
             if *value != self.values[*at]
-                && let Some(missing) = broken_promise(name, value, self.is_durable())
+                && let Some(missing) = self.broken_promise(name, value)
             {
                 return Err(ConfigError::Invalid(name.to_owned(), format!("not supported yet: {missing}")));
             }
@@ -372,19 +366,32 @@ impl Config {
         Ok(true)
     }
 
-    /// Whether data is kept in a directory.
-    pub fn is_durable(&self) -> bool {
-        !self.text("dir").is_empty()
+    /// What is missing for a value of a setting to mean what it says: with the places that data has, only some values keep their promise.
+    fn broken_promise(&self, name: &str, value: &str) -> Option<&'static str> {
+        let has = |place: &str| !self.text(place).is_empty();
+        let without_dir = if has("storage") { NO_LOG } else { NO_DIR };
+        let (kept, missing): (&[&str], _) = match name {
+            "object" if has("storage") => (&[""], ELSEWHERE),
+            "object" if !has("dir") => (&[""], NO_DIR),
+            "appendonly" if !has("dir") => (&["no"], without_dir),
+            "appendfsync" if !has("dir") => (&["everysec", "no"], without_dir),
+            "save" if has("storage") => (&[""], NO_VIEW),
+            "tiering-write-policy" if has("storage") && !has("dir") => (&["write-through"], NO_WRITE_BACK),
+            _ => return None,
+        };
+        (!kept.contains(&value)).then_some(missing)
     }
 
     /// Settings whose values promise what the server does not do, each with what is missing, for a warning at the start.
     pub fn broken_promises(&self) -> Vec<String> {
         let all = PARAMETERS.iter().zip(&self.values);
-        all.filter_map(|(parameter, value)| {
-            let missing = broken_promise(parameter.name, value, self.is_durable())?;
-            Some(format!("{} {value:?} has no effect yet: {missing}", parameter.name))
-        })
-        .collect()
+        let is_set = |(parameter, value): &(&Parameter, &String)| *value != parameter.default;
+        all.filter(is_set)
+            .filter_map(|(parameter, value)| {
+                let missing = self.broken_promise(parameter.name, value)?;
+                Some(format!("{} {value:?} has no effect yet: {missing}", parameter.name))
+            })
+            .collect()
     }
 
     /// Takes the lines of a configuration file of Redis; returns the directives that mean nothing here, each once.

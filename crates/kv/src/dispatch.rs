@@ -177,8 +177,8 @@ impl Core {
                 return refused(self, CommandError::Text(text.into()));
             }
         }
-        if self.server.tier.is_some()
-            && let Some(error) = stored_keys::refusal(found, args, queues)
+        if let Some(tier) = &self.server.tier
+            && let Some(error) = stored_keys::refusal(&*tier.storage, found, args, queues)
         {
             return refused(self, error);
         }

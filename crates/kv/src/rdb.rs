@@ -12,7 +12,7 @@
 //! | `payload` | DUMP: a type byte, a value, the version and a checksum |
 //! | `file` | whole files: header, auxiliary fields, databases, keys, checksum |
 //!
-//! The format written is version 10, that of Redis 7.0. All versions up to it are read.
+//! The format written is version 10, that of Redis 7.0. All versions up to it are read, and of values those that Redis 7.2 added.
 //!
 //! Bytes that are read may be hostile. Every length is compared with what the source still holds before memory is allocated for it,
 //! and an expansion is limited to what the compression can produce, so a short input cannot ask for a large buffer. What does not decode
@@ -82,6 +82,9 @@ pub mod kind {
     pub const ZSET_LISTPACK: u8 = 17;
     pub const LIST_QUICKLIST_2: u8 = 18;
     pub const STREAM_LISTPACKS_2: u8 = 19;
+    /// Redis 7.2.
+    pub const SET_LISTPACK: u8 = 20;
+    pub const STREAM_LISTPACKS_3: u8 = 21;
     /// A hash whose fields expire: Redis 7.4.
     pub const HASH_METADATA: u8 = 24;
 }

@@ -18,10 +18,12 @@
 //! | `engine` | the adapter over `terrace::Db` |
 //! | `journal` | the log of write-back |
 //! | `none` | no storage: memory is all there is |
+//! | `redis` | the adapter over another server, Redis or Valkey |
 
 pub mod engine;
 pub mod journal;
 pub mod none;
+pub mod redis;
 pub mod row;
 
 use crate::value::large::Head;
@@ -261,7 +263,41 @@ pub trait Storage: Send + Sync {
     fn writes_in_flight_max(&self) -> usize;
 
     /// About `limit` keys of a database in the order of their positions, from `from` on. Keys of one position are never divided between two pieces.
+    ///
+    /// With [`Storage::is_ordered`] false the order is storage's own: `from` is where the piece before said to go on, at first 0, and a key that is stored from the first piece
+    /// to the last is found at least once.
     fn scan(&self, db: u16, from: Position, limit: usize, done: ScanDone);
+
+    /// As [`Storage::scan`], for a caller that needs no types.
+    fn scan_names(&self, db: u16, from: Position, limit: usize, done: ScanDone) {
+        self.scan(db, from, limit, done);
+    }
+
+    /// Whether scans follow the order of positions, so that a range of positions is a range of a scan.
+    fn is_ordered(&self) -> bool {
+        true
+    }
+
+    /// Some keys of a database that are chosen by chance: those from a position on, which is chosen by chance.
+    fn random(&self, db: u16, from: Position, limit: usize, done: ScanDone) {
+        self.scan_names(db, from, limit, done);
+    }
+
+    /// Whether keys whose time has come are deleted without being asked for. Then [`Storage::count`] is what storage has said last, and [`Storage::expired`] has it say it.
+    fn expires_by_itself(&self) -> bool {
+        false
+    }
+
+    /// Whether a key is not for clients.
+    fn reserves(&self, db: u16, name: &[u8]) -> bool {
+        let _ = (db, name);
+        false
+    }
+
+    /// Why nothing can be read and written now, if that is known.
+    fn failure(&self) -> Option<StorageError> {
+        None
+    }
 
     /// At most `limit` keys whose time has come at `now_ms`, the earliest first.
     fn expired(&self, now_ms: u64, limit: usize, done: ExpiredDone);

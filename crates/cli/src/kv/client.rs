@@ -3,6 +3,7 @@
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
+pub use terrace_kv::storage::redis::{Address, write_command};
 
 /// The longest line of a reply.
 const LINE_MAX: usize = 64 << 10;
@@ -11,51 +12,6 @@ const BULK_MAX: u64 = 512 << 20;
 const DEPTH_MAX: u32 = 16;
 /// How long a server may be silent.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// `redis://[[user]:password@]host[:port][/]`, or `host[:port]`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Address {
-    pub host: String,
-    pub port: u16,
-    pub user: Option<String>,
-    pub password: Option<String>,
-}
-
-impl std::str::FromStr for Address {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Address, String> {
-        let rest = match text.split_once("://") {
-            Some(("redis", rest)) => rest.strip_suffix('/').unwrap_or(rest),
-            Some((scheme, _)) => return Err(format!("{scheme}:// is not supported: use redis://host:port")),
-            None => text,
-        };
-        let (login, place) =
-            rest.rsplit_once('@').map_or((None, rest), |(login, place)| (Some(login), place));
-        let (user, password) = match login.map(|login| login.split_once(':').unwrap_or(("", login))) {
-            Some(("", password)) => (None, Some(password.to_owned())),
-            Some((user, password)) => (Some(user.to_owned()), Some(password.to_owned())),
-            None => (None, None),
-        };
-        let (host, port) = match place.rsplit_once(':') {
-            // The colons of an IPv6 address without a port.
-            Some((host, _)) if host.contains(':') && !host.ends_with(']') => (place, 6379),
-            Some((host, port)) => (host, port.parse().map_err(|_| format!("{port:?} is not a port"))?),
-            None => (place, 6379),
-        };
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        if host.is_empty() || host.contains('/') {
-            return Err(format!("{text:?} is not an address like redis://host:port"));
-        }
-        Ok(Address { host: host.to_owned(), port, user, password })
-    }
-}
-
-impl std::fmt::Display for Address {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(out, "{}:{}", self.host, self.port)
-    }
-}
 
 #[derive(Clone, PartialEq, Debug)]
 pub enum Reply {
@@ -160,16 +116,6 @@ impl Input {
     }
 }
 
-/// Appends a command.
-pub fn write_command(out: &mut Vec<u8>, args: &[&[u8]]) {
-    out.extend_from_slice(format!("*{}\r\n", args.len()).as_bytes());
-    for arg in args {
-        out.extend_from_slice(format!("${}\r\n", arg.len()).as_bytes());
-        out.extend_from_slice(arg);
-        out.extend_from_slice(b"\r\n");
-    }
-}
-
 impl Connection {
     pub fn open(address: &Address) -> Result<Connection, String> {
         let failed = |error: std::io::Error| format!("{address}: {error}");
@@ -230,26 +176,5 @@ impl Connection {
         let text = String::from_utf8_lossy(reply.bytes().unwrap_or_default()).into_owned();
         let pairs = text.lines().filter_map(|line| line.split_once(':'));
         Ok(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Address;
-
-    #[test]
-    fn addresses_have_logins_and_ports_or_not() {
-        let parse = |text: &str| text.parse::<Address>();
-        let of = |host: &str, port, user: Option<&str>, password: Option<&str>| {
-            let (user, password) = (user.map(str::to_owned), password.map(str::to_owned));
-            Ok(Address { host: host.to_owned(), port, user, password })
-        };
-        assert_eq!(parse("localhost"), of("localhost", 6379, None, None));
-        assert_eq!(parse("redis://h:1/"), of("h", 1, None, None));
-        assert_eq!(parse("redis://:p@ss@h:1"), of("h", 1, None, Some("p@ss")));
-        assert_eq!(parse("redis://u:p@[::1]:2"), of("::1", 2, Some("u"), Some("p")));
-        for wrong in ["", "redis://", "rediss://h", "h:x", "h:1/x"] {
-            assert!(parse(wrong).is_err(), "{wrong}");
-        }
     }
 }

@@ -155,6 +155,8 @@ fn info(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
         let back = tier.back.as_ref();
         let is_write_back =
             back.is_some_and(|back| back.mode == crate::tiering::write_policy::Mode::WriteBack);
+        let failure = tier.storage.failure();
+        line!("tiering_storage_failure:{}", failure.map_or("none".to_owned(), |error| error.to_string()));
         line!("tiering_mode:{}", if is_write_back { "write-back" } else { "write-through" });
         line!("tiering_keys_known:{}", tier.counters.resident);
         line!("tiering_keys_fetched:{}", tier.counters.fetched);

@@ -238,8 +238,8 @@ fn call(ctx: &mut Ctx<'_>, args: &[Arg<'_>], flags: ScriptFlags) -> Result<bool,
     if found.row.flags.contains(Flags::NOSCRIPT) {
         return Err(CommandError::of("ERR This Redis command is not allowed from script"));
     }
-    if ctx.server.tier.is_some() {
-        if let Some(error) = stored_keys::refusal(found, args, true) {
+    if let Some(tier) = &ctx.server.tier {
+        if let Some(error) = stored_keys::refusal(&*tier.storage, found, args, true) {
             return Err(error);
         }
         let named = stored_keys::of_command(ctx.client, found, args);

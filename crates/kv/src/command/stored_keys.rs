@@ -4,8 +4,8 @@ use super::table::{CommandMatch, Flags, table};
 use super::{Arg, CommandError, args, sort};
 use crate::client::Client;
 use crate::resp::parse::parse_i64;
-use crate::storage::Key;
 use crate::storage::row::NAME_MAX;
+use crate::storage::{Key, Storage};
 use smallvec::SmallVec;
 
 /// The keys of a command: most often one.
@@ -63,8 +63,13 @@ pub fn of_command(client: &Client, found: CommandMatch, args: &[Arg<'_>]) -> Key
     keys
 }
 
-/// Why a command cannot run with the storage tier, if there is one. `is_nested`: in a transaction or a script.
-pub fn refusal(found: CommandMatch, args: &[Arg<'_>], is_nested: bool) -> Option<CommandError> {
+/// Why a command cannot run with a storage tier. `is_nested`: in a transaction or a script.
+pub fn refusal(
+    storage: &dyn Storage,
+    found: CommandMatch,
+    args: &[Arg<'_>],
+    is_nested: bool,
+) -> Option<CommandError> {
     let name = found.row.name;
     let refused = |what: std::fmt::Arguments<'_>| Some(CommandError::err(what));
     if is_nested && (is_walker(found) || name == "swapdb") {
@@ -79,8 +84,15 @@ pub fn refusal(found: CommandMatch, args: &[Arg<'_>], is_nested: bool) -> Option
         ));
     }
     if found.row.flags.contains(Flags::WRITE) {
-        let mut longest = 0;
-        found.row.keys.for_each(args, |at, _| longest = longest.max(args[at].len()));
+        let (mut longest, mut is_reserved) = (0, false);
+        found.row.keys.for_each(args, |at, _| {
+            longest = longest.max(args[at].len());
+            // In all databases: a key may be moved to the one in which it is.
+            is_reserved |= storage.reserves(0, args[at]);
+        });
+        if is_reserved {
+            return refused(format_args!("the key is reserved: the storage tier keeps its own data in it"));
+        }
         if longest > NAME_MAX {
             return refused(format_args!("a stored key has at most {NAME_MAX} bytes, this one {longest}"));
         }

@@ -20,9 +20,9 @@ fn type_name(type_byte: u8) -> &'static str {
         kind::LIST | kind::LIST_ZIPLIST | kind::LIST_QUICKLIST | kind::LIST_QUICKLIST_2 | LARGE_LIST => {
             "list"
         }
-        kind::SET | kind::SET_INTSET | LARGE_SET => "set",
+        kind::SET | kind::SET_INTSET | kind::SET_LISTPACK | LARGE_SET => "set",
         kind::ZSET | kind::ZSET_2 | kind::ZSET_ZIPLIST | kind::ZSET_LISTPACK | LARGE_ZSET => "zset",
-        kind::STREAM_LISTPACKS | kind::STREAM_LISTPACKS_2 => "stream",
+        kind::STREAM_LISTPACKS | kind::STREAM_LISTPACKS_2 | kind::STREAM_LISTPACKS_3 => "stream",
         _ => "hash",
     }
 }
@@ -35,12 +35,18 @@ pub fn walked(ctx: &mut Ctx<'_>) -> Option<Walked> {
     let now_ms = db.now_ms;
     let mut keys: Vec<(Box<[u8]>, &'static str)> = Vec::new();
     let last = scan.next.unwrap_or(Position(u64::MAX));
-    let is_in = |name: &[u8]| (scan.from..last).contains(&Position::of(name));
+    // In an order that is not that of positions, those that were found for the piece are in it.
+    let is_in = |name: &[u8]| !scan.is_ordered || (scan.from..last).contains(&Position::of(name));
     let resident = |name: &[u8]| {
         let (value, at_ms) = db.resident(name)?;
         Some(at_ms.is_none_or(|at_ms| at_ms > now_ms).then(|| value.type_name()))
     };
+    let mut stored: HashSet<&[u8]> = HashSet::new();
     for found in &scan.found {
+        // Storage may find a key twice.
+        if !stored.insert(&found.name) {
+            continue;
+        }
         let kind = match resident(&found.name) {
             Some(kind) => kind,
             None if tier.queue.holds(&Key::new(scan.db, &found.name)) => None,
@@ -51,7 +57,6 @@ pub fn walked(ctx: &mut Ctx<'_>) -> Option<Walked> {
         };
         keys.extend(kind.map(|kind| (found.name.clone(), kind)));
     }
-    let stored: HashSet<&[u8]> = scan.found.iter().map(|found| &*found.name).collect();
     for key in scan.held.iter().filter(|key| is_in(&key.name) && !stored.contains(&*key.name)) {
         keys.extend(resident(&key.name).flatten().map(|kind| (key.name.as_bytes().into(), kind)));
     }

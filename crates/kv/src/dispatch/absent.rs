@@ -1,17 +1,62 @@
 //! Keys that storage cannot have: the filter is asked before a read (`dispatch::reads`), told of each key that is written, and built here.
 //!
 //! A part of the filter is built when storage has been asked for absent keys of it several times: its range of positions is walked in each database, a piece
-//! at a time. With a storage tier that is empty at the start, every part is known without a walk.
+//! at a time. If storage is walked in an order of its own, all parts that are due are built by one walk, once they are an eighth of all.
+//! With a storage tier that is empty at the start, every part is known without a walk.
 
-use crate::attached::{Event, Rebuild};
+use crate::attached::{Event, Rebuild, Tier};
 use crate::server::Core;
 use crate::storage::{Key, Position, Scanned, StorageError};
-use crate::tiering::filter::Filter;
+use crate::tiering::filter::{Filter, PARTS};
 
 /// Absent keys of a part that storage is asked for before the part is built.
 const ASKED_MIN: u8 = 3;
 /// The largest piece of a walk.
 const TOGETHER_MAX: usize = 1000;
+/// The share of the parts that has to be due for a walk over everything, as a divisor.
+const DUE_SHARE: usize = 8;
+
+impl Tier {
+    /// Begins to build the next part, or all that are due. `None`: none is to be built.
+    fn begin_parts(&mut self) -> Option<Rebuild> {
+        let keys: u64 = self.stored.values().sum();
+        loop {
+            let part = self.to_build.pop_front()?;
+            self.asked_absent[part] = 0;
+            let (mut parts, range) = match self.storage.is_ordered() {
+                true => (vec![part], Filter::range(part)),
+                false => {
+                    let due: Vec<usize> = (0..PARTS).filter(|part| self.filter.is_due(*part)).collect();
+                    if due.len() < PARTS / DUE_SHARE {
+                        continue;
+                    }
+                    self.to_build.clear();
+                    self.asked_absent.fill(0);
+                    (due, (Position::default(), Position::MAX))
+                }
+            };
+            parts.retain(|part| self.filter.begin(*part, keys));
+            if parts.is_empty() {
+                continue;
+            }
+            for key in self.queue.held().filter(|key| key.is_whole()) {
+                let position = Position::of(&key.name);
+                if (range.0..=range.1).contains(&position) {
+                    self.filter.scanned(key.db, position);
+                }
+            }
+            let databases = self.stored.keys().copied().filter(|db| self.storage.count(*db) > 0).collect();
+            return Some(Rebuild { parts, range, databases, from: range.0, is_asked: false });
+        }
+    }
+
+    /// Ends the walk of the filter.
+    fn end_parts(&mut self, is_whole: bool) {
+        if let Some(rebuild) = self.rebuild.take() {
+            rebuild.parts.into_iter().for_each(|part| self.filter.end_rebuild(part, is_whole));
+        }
+    }
+}
 
 impl Core {
     /// Storage was asked for a key that it does not have.
@@ -37,21 +82,7 @@ impl Core {
                 if !tier.swaps.is_empty() {
                     return;
                 }
-                let Some(part) = tier.to_build.pop_front() else { return };
-                tier.asked_absent[part] = 0;
-                if !tier.filter.begin(part, tier.stored.values().sum()) {
-                    continue;
-                }
-                let (first, last) = Filter::range(part);
-                for key in tier.queue.held().filter(|key| key.is_whole()) {
-                    let position = Position::of(&key.name);
-                    if (first..=last).contains(&position) {
-                        tier.filter.scanned(key.db, position);
-                    }
-                }
-                let databases =
-                    tier.stored.keys().copied().filter(|db| tier.storage.count(*db) > 0).collect();
-                tier.rebuild = Some(Rebuild { part, databases, from: first, is_asked: false });
+                tier.rebuild = tier.begin_parts();
             }
             let keys: u64 = tier.stored.values().sum();
             let Some(rebuild) = &mut tier.rebuild else { return };
@@ -59,16 +90,15 @@ impl Core {
                 return;
             }
             let Some(&db) = rebuild.databases.last() else {
-                tier.filter.end_rebuild(rebuild.part, true);
-                tier.rebuild = None;
+                tier.end_parts(true);
                 continue;
             };
             rebuild.is_asked = true;
-            let together =
-                (keys / crate::tiering::filter::PARTS as u64 * 5 / 4 + 16).min(TOGETHER_MAX as u64);
+            let of_walk = (keys / PARTS as u64 * 5 / 4 + 16).saturating_mul(rebuild.parts.len() as u64);
+            let together = of_walk.min(TOGETHER_MAX as u64);
             let (mailbox, from) = (tier.mailbox.clone(), rebuild.from);
             let done = Box::new(move |piece| mailbox.send(Event::Walked(piece)));
-            tier.storage.scan(db, from, together as usize, done);
+            tier.storage.scan_names(db, from, together as usize, done);
             return;
         }
     }
@@ -78,7 +108,7 @@ impl Core {
         let Some(tier) = self.server.tier.as_deref_mut() else { return };
         let Some(rebuild) = &mut tier.rebuild else { return };
         rebuild.is_asked = false;
-        let (first, last) = Filter::range(rebuild.part);
+        let (first, last) = rebuild.range;
         match (piece, rebuild.databases.last().copied()) {
             (Ok(piece), Some(db)) => {
                 for found in piece.keys.iter().filter(|found| found.position <= last) {
@@ -94,8 +124,7 @@ impl Core {
             }
             // The part stays unknown, and is built when its absent keys are asked for again.
             _ => {
-                tier.filter.end_rebuild(rebuild.part, false);
-                tier.rebuild = None;
+                tier.end_parts(false);
             }
         }
         self.build_filter();

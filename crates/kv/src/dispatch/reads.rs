@@ -296,6 +296,7 @@ impl Core {
     pub(super) fn expire_stored(&mut self, keys: Result<Vec<Key>, StorageError>) {
         let Some(tier) = &mut self.server.tier else { return };
         tier.is_asking_expired = false;
+        tier.take_counts();
         // What cannot be read now is asked for again.
         for key in keys.unwrap_or_default() {
             if !tier.knows(&self.dbs, &key) {

@@ -2,18 +2,44 @@
 //!
 //! Storage is walked in the order of positions (slot and hash), which are the cursor. A piece of the walk is what storage has in a range of positions, and
 //! the keys of the range that were on their way there when it was asked. What memory knows of a key has the last word.
+//!
+//! If storage has an order of its own ([`Storage::is_ordered`](crate::storage::Storage::is_ordered)), `SCAN` first walks the keys that are on their way there, by their positions, then storage, by its
+//! cursors with [`STORAGE`] set. A key that exists from the first call to the last was stored when the walk of storage began, and is found by it, or was on its way there until then, and was found before.
 
 use crate::attached::{Event, Scan};
 use crate::client::{Client, ClientId};
 use crate::command::table::CommandMatch;
 use crate::command::{Arg, CommandError, args, stored_keys};
 use crate::server::Core;
-use crate::storage::{Position, Scanned, StorageError};
+use crate::storage::{Key, Position, Scanned, StorageError};
 
 /// Keys that one read of storage returns to `KEYS`.
 const KEYS_TOGETHER: usize = 1000;
 /// The largest piece of one `SCAN`.
 const COUNT_MAX: usize = 10_000;
+
+/// In a cursor: storage is walked, in its own order. Positions are smaller.
+const STORAGE: u64 = 1 << 62;
+
+/// Leaves of the keys on their way to storage about `limit`, those from a position on. Returns where the next ones are, if there are some.
+fn cut(held: &mut Vec<Key>, from: Position, limit: usize) -> Option<Position> {
+    let mut placed: Vec<(Position, Key)> = std::mem::take(held)
+        .into_iter()
+        .map(|key| (Position::of(&key.name), key))
+        .filter(|(position, _)| *position >= from)
+        .collect();
+    let mut next = None;
+    if placed.len() > limit {
+        let (before, (at, _), _) = placed.select_nth_unstable_by_key(limit, |(position, _)| *position);
+        // Keys of one position stay together.
+        let at = *at;
+        let end = if before.iter().any(|(position, _)| *position < at) { at } else { Position(at.0 + 1) };
+        placed.retain(|(position, _)| *position < end);
+        next = Some(end);
+    }
+    held.extend(placed.into_iter().map(|(_, key)| key));
+    next
+}
 
 /// The cursor that `SCAN` was given, and how many keys it wants.
 fn piece_of(args: &[Arg<'_>]) -> Result<(u64, usize), CommandError> {
@@ -58,29 +84,53 @@ impl Core {
             "keys" => (0, KEYS_TOGETHER),
             _ => (random >> 2, 10),
         };
+        let is_ordered = tier.storage.is_ordered();
+        let mut held: Vec<Key> =
+            tier.queue.held().filter(|key| key.db == db && key.is_whole()).cloned().collect();
+        let (mut from, mut next) = (Position(from), None);
+        if is_ordered {
+            from = from.min(Position::MAX);
+        } else if from.0 & STORAGE != 0 {
+            from.0 &= STORAGE - 1;
+            held.clear();
+        } else if found.row.name == "scan" {
+            next = cut(&mut held, from, limit);
+            from = Position::default();
+        }
         let scan = Scan {
             db,
-            from: Position(from.min(Position::MAX.0)),
+            is_ordered,
+            has_types: args.iter().skip(2).any(|word| args::is(word, "TYPE")),
+            from,
             limit,
             is_whole: found.row.name == "keys",
             wraps: found.row.name == "randomkey",
             found: Vec::new(),
-            held: tier.queue.held().filter(|key| key.db == db && key.is_whole()).cloned().collect(),
-            next: None,
-            result: None,
+            held,
+            next,
+            // More keys are on their way to storage: they come first.
+            result: next.map(|_| Ok(())),
         };
-        let from = scan.from;
+        let is_random = scan.wraps;
         tier.pin(&scan.held);
         tier.scans.insert(id, scan);
-        self.ask_scan(id, db, from, limit);
+        if next.is_some() {
+            return Ok(true);
+        }
+        self.ask_scan(id, db, from, limit, is_random);
         Ok(false)
     }
 
-    fn ask_scan(&mut self, client: ClientId, db: u16, from: Position, limit: usize) {
+    fn ask_scan(&mut self, client: ClientId, db: u16, from: Position, limit: usize, is_random: bool) {
         let Some(tier) = &mut self.server.tier else { return };
         let mailbox = tier.mailbox.clone();
         let done = Box::new(move |piece| mailbox.send(Event::Scanned { client, piece }));
-        tier.storage.scan(db, from, limit, done);
+        let has_types = tier.scans.get(&client).is_some_and(|scan| scan.has_types);
+        match (is_random, has_types) {
+            (true, _) => tier.storage.random(db, from, limit, done),
+            (false, true) => tier.storage.scan(db, from, limit, done),
+            (false, false) => tier.storage.scan_names(db, from, limit, done),
+        }
     }
 
     /// A piece has come.
@@ -92,7 +142,10 @@ impl Core {
             Err(error) => scan.result = Some(Err(error)),
             Ok(piece) => {
                 scan.found.extend(piece.keys);
-                scan.next = piece.next;
+                scan.next = match scan.is_ordered {
+                    true => piece.next,
+                    false => piece.next.map(|next| Position(next.0 | STORAGE)),
+                };
                 let again = match piece.next {
                     Some(next) if scan.is_whole => Some(next),
                     None if scan.wraps && scan.found.is_empty() => {
@@ -104,7 +157,7 @@ impl Core {
                 };
                 if let Some(from) = again {
                     let (db, limit) = (scan.db, scan.limit);
-                    return self.ask_scan(client, db, from, limit);
+                    return self.ask_scan(client, db, from, limit, false);
                 }
                 scan.result = Some(Ok(()));
             }

@@ -193,6 +193,7 @@ impl Core {
             }
         }
         let landed = tier.queue.land(id, outcome);
+        tier.take_counts();
         if is_logged {
             self.dirty_written(id);
         }

@@ -81,6 +81,7 @@ impl Object {
             }
             kind::ZSET_ZIPLIST => Object::Zset(scored(legacy::ziplist(&read_string(source)?)?)?),
             kind::HASH_ZIPLIST => Object::Hash(paired(legacy::ziplist(&read_string(source)?)?)?),
+            kind::SET_LISTPACK => Object::Set(unpacked(&read_string(source)?)?),
             kind::HASH_LISTPACK => Object::Hash(paired(unpacked(&read_string(source)?)?)?),
             kind::ZSET_LISTPACK => Object::Zset(scored(unpacked(&read_string(source)?)?)?),
             kind::LIST_QUICKLIST => {
@@ -92,7 +93,7 @@ impl Object {
                 Object::List(elements)
             }
             kind::LIST_QUICKLIST_2 => Object::List(read_nodes(source)?),
-            kind::STREAM_LISTPACKS | kind::STREAM_LISTPACKS_2 => {
+            kind::STREAM_LISTPACKS | kind::STREAM_LISTPACKS_2 | kind::STREAM_LISTPACKS_3 => {
                 return Ok(Object::Stream(Box::new(stream::read(source, kind)?)));
             }
             other => return Err(RdbError::UnsupportedType(other)),

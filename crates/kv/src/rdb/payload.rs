@@ -27,6 +27,13 @@ pub fn open_any(payload: &[u8]) -> Option<&[u8]> {
     right.then_some(value)
 }
 
+/// As [`open`], of a server whose version may be newer than ours: whether its value can be read, its type byte says.
+pub fn open_of_any_version(payload: &[u8]) -> Option<&[u8]> {
+    let (checked, checksum) = payload.split_last_chunk::<8>()?;
+    let (value, _) = payload.split_last_chunk::<FOOTER_BYTES>()?;
+    (crc64(0, checked) == u64::from_le_bytes(*checksum) && !value.is_empty()).then_some(value)
+}
+
 /// A type byte and a value.
 pub fn encode(object: &Object) -> Vec<u8> {
     let mut out = vec![0];

@@ -1,7 +1,7 @@
 //! The stream type in RDB: nodes under their first identifier, counters, and consumer groups.
 //!
 //! A group lists its pending entries with their delivery, then each consumer lists the identifiers it has. Version 2 (Redis 7.0) adds
-//! counters that version 1 lets the reader derive.
+//! counters that version 1 lets the reader derive; version 3 (7.2), which is read alone, a second time of each consumer.
 
 use super::length::{read_count, read_length, read_string, write_length, write_string};
 use super::{RdbError, Result, Source, kind};
@@ -68,7 +68,7 @@ pub fn read(source: &mut impl Source, kind: u8) -> Result<Stream> {
         return Err(RdbError::Corrupt("the length of a stream differs from its entries"));
     }
     stream.last_id = read_id(source)?;
-    if kind == kind::STREAM_LISTPACKS_2 {
+    if kind != kind::STREAM_LISTPACKS {
         stream.first_id = read_id(source)?;
         stream.max_deleted_id = read_id(source)?;
         stream.entries_added = read_length(source)?;
@@ -79,12 +79,12 @@ pub fn read(source: &mut impl Source, kind: u8) -> Result<Stream> {
     for _ in 0..read_count(source, 4)? {
         let name = read_string(source)?;
         let last_id = read_id(source)?;
-        let entries_read = if kind == kind::STREAM_LISTPACKS_2 {
+        let entries_read = if kind != kind::STREAM_LISTPACKS {
             Some(read_length(source)?).filter(|read| *read != UNKNOWN)
         } else {
             stream.entries_up_to(last_id)
         };
-        let group = read_group(source, Group::new(last_id, entries_read))?;
+        let group = read_group(source, Group::new(last_id, entries_read), kind)?;
         if !stream.create_group(&name, group) {
             return Err(RdbError::Corrupt("a consumer group occurs twice"));
         }
@@ -96,7 +96,7 @@ pub fn read(source: &mut impl Source, kind: u8) -> Result<Stream> {
     }
 }
 
-fn read_group(source: &mut impl Source, mut group: Group) -> Result<Group> {
+fn read_group(source: &mut impl Source, mut group: Group, kind: u8) -> Result<Group> {
     for _ in 0..read_count(source, ID_BYTES as u64 + 9)? {
         let id = StreamId::from_bytes(source.array()?);
         let delivered_ms = u64::from_le_bytes(source.array()?);
@@ -108,6 +108,10 @@ fn read_group(source: &mut impl Source, mut group: Group) -> Result<Group> {
     for _ in 0..read_count(source, 10)? {
         let name = read_string(source)?;
         let seen_ms = u64::from_le_bytes(source.array()?);
+        if kind == kind::STREAM_LISTPACKS_3 {
+            // When it last got something.
+            source.array::<8>()?;
+        }
         if !group.create_consumer(&name, seen_ms) {
             return Err(RdbError::Corrupt("a consumer occurs twice"));
         }

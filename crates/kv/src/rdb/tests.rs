@@ -288,3 +288,28 @@ fn packed_forms_of_older_versions_are_read() {
     }
     assert!(legacy::intset(&legacy::write_intset(&[3, 2])).is_err());
 }
+
+#[test]
+fn sets_and_streams_of_redis_7_2_are_read() {
+    let mut pack = Builder::default();
+    pack.push(b"one");
+    pack.push(b"2");
+    let mut set = vec![kind::SET_LISTPACK];
+    write_string(&mut set, pack.bytes());
+    let Ok(Object::Set(members)) = payload::decode(&set) else { panic!("a set") };
+    assert_eq!(members, [b"one".to_vec(), b"2".to_vec()]);
+
+    let mut stream = Stream::new();
+    stream.append(StreamId::new(1, 1), &[b"field", b"value"], NodeLimits { bytes_max: 300, entries_max: 9 });
+    let mut group = Group::new(StreamId::new(0, 0), Some(0));
+    group.create_consumer(b"reader", 77);
+    stream.create_group(b"group", group);
+    let second = payload::encode(&Object::Stream(Box::new(stream)));
+    // The last consumer has no entries: before their number stands the second time.
+    let mut third = second.clone();
+    third[0] = kind::STREAM_LISTPACKS_3;
+    let end = third.len() - 1;
+    third.splice(end..end, 88u64.to_le_bytes());
+    let read = payload::decode(&third).expect("a stream");
+    assert_eq!(payload::encode(&read), second);
+}

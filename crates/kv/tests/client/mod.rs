@@ -3,6 +3,7 @@
 
 pub mod durable;
 pub mod faulty;
+pub mod redis;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
