@@ -4,7 +4,8 @@ Both servers run all the time; rounds alternate between them, and each row is th
 
 * memory: data in memory alone, Redis without AOF;
 * everysec, always: `terrace kv --dir` with that `appendfsync`, Redis with its AOF;
-* bytes: resident memory a key, for a million values of 256 bytes with keys of 16 bytes.
+* bytes: resident memory a key, for a million values of 256 bytes with keys of 16 bytes;
+* tiered-writes (only when MODES names it): write-back beside write-through, see kv_writes.py.
 
 The table has commands a second and CPU microseconds of the server a command: the generator takes CPU too, and with two cores it may be the bound.
 A turn begins when the server is quiet, and the CPU of what it does in the background afterwards is the turn's.
@@ -25,6 +26,8 @@ import statistics
 import subprocess
 import sys
 import time
+
+import kv_writes
 
 
 def listed(name, default):
@@ -234,6 +237,9 @@ def main():
     rows, sizes = [], {}
     for mode in MODES:
         servers = []
+        if mode == "tiered-writes":
+            rows += kv_writes.run(os.path.join(directory, mode), RUNS, sys.modules[__name__])
+            continue
         try:
             servers = contestants(mode, directory)
             if mode == "bytes":

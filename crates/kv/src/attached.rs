@@ -263,6 +263,8 @@ pub struct Tier {
     pub(crate) stalled: Vec<ClientId>,
     /// Clients whose `SWAPDB` waits until everything is stored.
     pub(crate) swaps: Vec<ClientId>,
+    /// Storage has said how many keys it has, and no write is issued until those in flight have landed.
+    pub(crate) wants_counts: bool,
     /// Since when changes wait, Unix time in milliseconds.
     pub(crate) dirty_since_ms: Option<i64>,
     /// When storage was asked for expired keys.
@@ -306,6 +308,7 @@ impl Tier {
             pins: HashMap::new(),
             stalled: Vec::new(),
             swaps: Vec::new(),
+            wants_counts: false,
             dirty_since_ms: None,
             expired_asked_ms: 0,
             is_asking_expired: false,
@@ -317,9 +320,10 @@ impl Tier {
         self.queue.count(db, self.stored.get(&db).copied().unwrap_or_default())
     }
 
-    /// Takes over what storage has said of its keys, if it deletes some by itself. Only while nothing is being written: then it is what the landed writes left.
+    /// Takes over what storage has said of its keys, if it deletes some by itself, once nothing is being written: then it is what the landed writes left.
     pub(crate) fn take_counts(&mut self) {
-        if self.storage.expires_by_itself() && self.queue.flights() == 0 {
+        self.wants_counts = self.storage.expires_by_itself() && self.queue.flights() > 0;
+        if self.storage.expires_by_itself() && !self.wants_counts {
             let storage = &self.storage;
             self.stored.iter_mut().for_each(|(db, stored)| *stored = storage.count(*db));
         }

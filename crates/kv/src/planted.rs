@@ -32,6 +32,8 @@ pub static RECORD_DIVIDED: Switch = Switch::new();
 pub static SYNC_SKIPPED: Switch = Switch::new();
 /// Databases are exchanged in storage while changes are on their way there.
 pub static SWAPPED_WHILE_DIRTY: Switch = Switch::new();
+/// Connections to the server below that failed are left open there.
+pub static OLD_CONNECTIONS_LEFT: Switch = Switch::new();
 /// A key that a command changes is not saved first, though a save has yet to reach it.
 pub static NOT_COPIED_ON_WRITE: Switch = Switch::new();
 /// A fetched element is taken although its collection was deleted and another took its key meanwhile.

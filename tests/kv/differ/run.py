@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Sends random commands to redis-server 7.0 and to `terrace kv`, and compares every answer.
 
-    run.py [--seconds 60] [--seed N] [--modes memory,write-through,write-back]
+    run.py [--seconds 60] [--seed N] [--modes memory,write-through,write-back,redis-through,redis-back]
 
-Starts both servers itself, one pair after another: in memory, and with a directory and a memory so small that values are evicted and fetched again. A round
+Starts both servers itself, one pair after another: in memory, with a directory, and with another redis-server as storage, with a memory so small that values are evicted and fetched again. A round
 is a thousand commands, one by one or in pipelines, as RESP2 or RESP3, some within MULTI and some from a script. After it the values of all keys are compared,
-and each value goes to the other server by DUMP and RESTORE. With a directory our server is killed and started again now and then. A round that differs is run
+and each value goes to the other server by DUMP and RESTORE. With a storage tier our server is killed and started again now and then. A round that differs is run
 again without ever more of its commands as long as it still differs; what is left is printed. The exit code is then 1.
 """
 
@@ -34,6 +34,8 @@ MODES = {
     "memory": None,
     "write-through": "maxmemory 64mb\nappendfsync always\ntiering-write-policy write-through\n",
     "write-back": "maxmemory 64mb\nappendfsync always\ntiering-write-policy write-back\n",
+    "redis-through": "maxmemory 64mb\n",
+    "redis-back": "maxmemory 64mb\nappendfsync always\ntiering-dirty-max-ms 50\n",
 }
 # Not sent within MULTI or from scripts, or never.
 OUTSIDE = {"SELECT", "MULTI", "EXEC", "FLUSHALL", "FLUSHDB", "MOVE", "KEYS", "SCAN", "RANDOMKEY", "DBSIZE"}
@@ -200,9 +202,12 @@ class Pair:
     """Both servers of a mode."""
 
     def __init__(self, mode, directory):
-        self.settings, self.directory = MODES[mode], directory
+        self.mode, self.settings, self.directory = mode, MODES[mode], directory
         (directory / "redis").mkdir(parents=True)
-        self.reference, self.ours = real_redis(directory / "redis"), None
+        self.reference, self.ours, self.below = real_redis(directory / "redis"), None, None
+        if mode.startswith("redis"):
+            (directory / "below").mkdir()
+            self.below = real_redis(directory / "below")
         self.start()
 
     def start(self):
@@ -210,7 +215,11 @@ class Pair:
         if self.settings:
             file = self.directory / "settings.conf"
             file.write_text(self.settings)
-            options = [file, "--dir", self.directory / "ours"]
+            options = [file]
+            if self.below:
+                options += ["--storage", f"redis://127.0.0.1:{self.below.port}"]
+            if self.mode != "redis-through":
+                options += ["--dir", self.directory / "ours"]
         self.ours = terrace(*options)
 
     def connections(self):
@@ -224,6 +233,8 @@ class Pair:
     def end(self):
         self.reference.kill()
         self.ours.kill()
+        if self.below:
+            self.below.kill()
         shutil.rmtree(self.directory, ignore_errors=True)
 
 

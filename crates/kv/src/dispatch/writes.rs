@@ -147,7 +147,7 @@ impl Core {
         }
         loop {
             let Some(tier) = &mut self.server.tier else { return };
-            if tier.queue.flights() >= tier.storage.writes_in_flight_max() {
+            if tier.wants_counts || tier.queue.flights() >= tier.storage.writes_in_flight_max() {
                 return;
             }
             let dbs = &self.dbs;
@@ -193,7 +193,9 @@ impl Core {
             }
         }
         let landed = tier.queue.land(id, outcome);
-        tier.take_counts();
+        if tier.queue.flights() == 0 {
+            tier.take_counts();
+        }
         if is_logged {
             self.dirty_written(id);
         }

@@ -53,6 +53,8 @@ use transaction::{Transaction, is_reserved, keys_of, outcome};
 const READ_TOGETHER: usize = 16;
 /// Keys that are drawn for `RANDOMKEY`: the first that memory does not know to be deleted is taken.
 const DRAWN: usize = 10;
+/// Writes that are on their way at a time: one is sent while another one's answer is on its way back.
+const WRITES_IN_FLIGHT: usize = 4;
 /// What a stored name has at most: the other adapters' limit.
 const NAME_MAX: usize = crate::storage::row::NAME_MAX;
 
@@ -395,8 +397,7 @@ impl Storage for RedisStorage {
     }
 
     fn writes_in_flight_max(&self) -> usize {
-        // Counts are those after the last write: with one at a time, they agree with what has landed.
-        1
+        WRITES_IN_FLIGHT
     }
 
     fn is_ordered(&self) -> bool {

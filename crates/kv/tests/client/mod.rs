@@ -3,6 +3,7 @@
 
 pub mod durable;
 pub mod faulty;
+pub mod network;
 pub mod redis;
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -14,6 +15,8 @@ pub struct Server {
     pub core: std::sync::Arc<parking_lot::Mutex<terrace_kv::server::Core>>,
     thread: Option<std::thread::JoinHandle<()>>,
     _dir: Option<tempfile::TempDir>,
+    /// What is below it.
+    _redis: Option<redis::RedisServer>,
     stop: Box<dyn Fn() + Send>,
 }
 
@@ -24,7 +27,15 @@ impl Server {
 
     pub fn start_with(prepare: impl FnOnce(&mut terrace_kv::server::Core)) -> Server {
         // The same tests with a storage tier: what cannot be done with one differs.
-        let dir = std::env::var_os("TERRACE_KV_TEST_STORAGE").map(|_| tempfile::tempdir().unwrap());
+        let asked = std::env::var("TERRACE_KV_TEST_STORAGE");
+        if asked.as_deref() == Ok("redis") {
+            let below = redis::RedisServer::start(&[]);
+            let storage = below.storage();
+            let mut server = Server::start_in(None, Some(storage), prepare);
+            server._redis = Some(below);
+            return server;
+        }
+        let dir = asked.ok().map(|_| tempfile::tempdir().unwrap());
         let storage = dir.as_ref().map(|dir| {
             let config = terrace::Config::new(dir.path()).log(8 << 20).memory(16 << 20);
             let db = terrace::Db::open_with(config).unwrap();
@@ -54,7 +65,7 @@ impl Server {
         let stopped = core.clone();
         let stop = Box::new(move || stopped.lock().server.is_stopping = true);
         let thread = std::thread::spawn(move || listening.run().unwrap());
-        Server { address, core, thread: Some(thread), stop, _dir: dir }
+        Server { address, core, thread: Some(thread), stop, _dir: dir, _redis: None }
     }
 
     pub fn connect(&self) -> Client {

