@@ -126,8 +126,14 @@ pub(crate) struct Scan {
     /// Whether it begins again at the start of the database if it finds nothing.
     pub(crate) wraps: bool,
     pub(crate) found: Vec<ScannedKey>,
-    /// Keys on their way to storage when it was asked.
+    /// Keys on their way to storage when it was asked. They are pinned: one that memory does not have later was deleted, whatever storage has found.
     pub(crate) held: Vec<Key>,
+    /// The same of all keys: the database was being emptied.
+    pub(crate) was_emptying: bool,
+    /// Those of them that belong to the piece; `None`: those in its range of positions.
+    pub(crate) shown: Option<Vec<Key>>,
+    /// [`Tier::losses`] when it was asked: memory forgets keys whose writes fail.
+    pub(crate) losses: u64,
     /// As a cursor.
     pub(crate) next: Option<Position>,
     pub(crate) result: Option<Result<(), StorageError>>,

@@ -113,6 +113,19 @@ fn a_flush_empties_what_is_in_storage_too_and_scans_find_what_is_not_in_memory()
 }
 
 #[test]
+fn a_string_that_a_refused_field_has_made_is_stored() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Process::start(dir.path(), "everysec");
+    let mut one = server.connect();
+    assert_eq!(one.ask("BITFIELD key OVERFLOW FAIL SET u8 8 -1"), Reply::Array(vec![nil()]));
+    assert_eq!((one.ask("STRLEN key"), one.ask("DBSIZE")), (int(2), int(1)));
+    server.kill();
+    let server = Process::start(dir.path(), "everysec");
+    assert_eq!(server.connect().ask("STRLEN key"), int(2));
+    server.stop();
+}
+
+#[test]
 fn keys_expire_that_nobody_reads() {
     let dir = tempfile::tempdir().unwrap();
     let server = Process::start(dir.path(), "everysec");

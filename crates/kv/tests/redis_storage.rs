@@ -182,6 +182,26 @@ fn a_scan_finds_what_is_stored_and_what_is_not_yet() {
     assert_eq!(one.ask("DBSIZE"), int(1498));
 }
 
+/// Reads and writes have connections of their own: a walk may find below what is deleted by the time its answer comes.
+#[test]
+fn a_walk_that_overtakes_a_deletion_does_not_find_what_is_deleted() {
+    let redis = RedisServer::start(&[]);
+    let server = Server::start_on(redis.storage());
+    let mut one = server.connect();
+    for round in 0..300 {
+        assert_eq!((one.ask("SET key 1"), one.ask("SET other 1")), (ok(), ok()));
+        for command in ["DEL key", "KEYS *", "FLUSHDB", "SCAN 0"] {
+            one.send(command);
+        }
+        assert_eq!((one.reply(), one.reply()), (int(1), bulks(&["other"])), "round {round}");
+        assert_eq!(
+            (one.reply(), one.reply()),
+            (ok(), Reply::Array(vec![bulk("0"), bulks(&[])])),
+            "round {round}"
+        );
+    }
+}
+
 #[test]
 fn absent_keys_are_asked_for_once_the_names_below_were_walked_hardly_ever() {
     let redis = RedisServer::start(&[]);

@@ -276,6 +276,7 @@ fn bitfield(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
     let end = written.map(|step| (step.at + u64::from(step.field.bits)).div_ceil(8)).max();
     let (db, reply) = ctx.split();
     let Some(end) = end else { return read_fields(db, reply, args[1], &steps) };
+    let before = bytes_of(db, args[1])?.map(|bytes| bytes.len());
     let mut changes = 0;
     let results = change(db, args[1], end as usize, |bytes| {
         let mut results = Vec::with_capacity(steps.len());
@@ -299,7 +300,8 @@ fn bitfield(ctx: &mut Ctx<'_>, args: &[Arg<'_>]) -> Done {
         }
         results
     })?;
-    if changes > 0 {
+    // A field that is left as it is, as its value does not fit, may have made the string longer.
+    if changes > 0 || before.is_none_or(|bytes| bytes < end as usize) {
         db.changed(args[1], Class::String, "setbit");
     }
     reply.array(results.len());

@@ -35,12 +35,15 @@ pub fn walked(ctx: &mut Ctx<'_>) -> Option<Walked> {
     let now_ms = db.now_ms;
     let mut keys: Vec<(Box<[u8]>, &'static str)> = Vec::new();
     let last = scan.next.unwrap_or(Position(u64::MAX));
-    // In an order that is not that of positions, those that were found for the piece are in it.
-    let is_in = |name: &[u8]| !scan.is_ordered || (scan.from..last).contains(&Position::of(name));
+    let is_in = |name: &[u8]| (scan.from..last).contains(&Position::of(name));
     let resident = |name: &[u8]| {
         let (value, at_ms) = db.resident(name)?;
         Some(at_ms.is_none_or(|at_ms| at_ms > now_ms).then(|| value.type_name()))
     };
+    // What storage has found of these is older than what memory knew when it was asked.
+    let is_whole = scan.losses == tier.losses();
+    let held: HashSet<&[u8]> = scan.held.iter().map(|key| key.name.as_bytes()).collect();
+    let was_known = |name: &[u8]| is_whole && (scan.was_emptying || held.contains(name));
     let mut stored: HashSet<&[u8]> = HashSet::new();
     for found in &scan.found {
         // Storage may find a key twice.
@@ -49,7 +52,7 @@ pub fn walked(ctx: &mut Ctx<'_>) -> Option<Walked> {
         }
         let kind = match resident(&found.name) {
             Some(kind) => kind,
-            None if tier.queue.holds(&Key::new(scan.db, &found.name)) => None,
+            None if tier.queue.holds(&Key::new(scan.db, &found.name)) || was_known(&found.name) => None,
             None => {
                 let lives = found.expires_ms.is_none_or(|at_ms| at_ms > now_ms.max(0) as u64);
                 lives.then(|| type_name(found.type_byte))
@@ -57,7 +60,9 @@ pub fn walked(ctx: &mut Ctx<'_>) -> Option<Walked> {
         };
         keys.extend(kind.map(|kind| (found.name.clone(), kind)));
     }
-    for key in scan.held.iter().filter(|key| is_in(&key.name) && !stored.contains(&*key.name)) {
+    let in_range = scan.held.iter().filter(|key| scan.shown.is_none() && is_in(&key.name));
+    let shown = in_range.chain(scan.shown.iter().flatten());
+    for key in shown.filter(|key| !stored.contains(&*key.name)) {
         keys.extend(resident(&key.name).flatten().map(|kind| (key.name.as_bytes().into(), kind)));
     }
     Some(Walked { keys, cursor: scan.next.map_or(0, |next| next.0) })

@@ -21,13 +21,10 @@ const COUNT_MAX: usize = 10_000;
 /// In a cursor: storage is walked, in its own order. Positions are smaller.
 const STORAGE: u64 = 1 << 62;
 
-/// Leaves of the keys on their way to storage about `limit`, those from a position on. Returns where the next ones are, if there are some.
-fn cut(held: &mut Vec<Key>, from: Position, limit: usize) -> Option<Position> {
-    let mut placed: Vec<(Position, Key)> = std::mem::take(held)
-        .into_iter()
-        .map(|key| (Position::of(&key.name), key))
-        .filter(|(position, _)| *position >= from)
-        .collect();
+/// Takes of the keys on their way to storage about `limit`, those from a position on. Returns where the next ones are, too, if there are some.
+fn cut(held: &[Key], from: Position, limit: usize) -> (Vec<Key>, Option<Position>) {
+    let placed = held.iter().map(|key| (Position::of(&key.name), key));
+    let mut placed: Vec<(Position, &Key)> = placed.filter(|(position, _)| *position >= from).collect();
     let mut next = None;
     if placed.len() > limit {
         let (before, (at, _), _) = placed.select_nth_unstable_by_key(limit, |(position, _)| *position);
@@ -37,8 +34,7 @@ fn cut(held: &mut Vec<Key>, from: Position, limit: usize) -> Option<Position> {
         placed.retain(|(position, _)| *position < end);
         next = Some(end);
     }
-    held.extend(placed.into_iter().map(|(_, key)| key));
-    next
+    (placed.into_iter().map(|(_, key)| key.clone()).collect(), next)
 }
 
 /// The cursor that `SCAN` was given, and how many keys it wants.
@@ -85,17 +81,19 @@ impl Core {
             _ => (random >> 2, 10),
         };
         let is_ordered = tier.storage.is_ordered();
-        let mut held: Vec<Key> =
+        let held: Vec<Key> =
             tier.queue.held().filter(|key| key.db == db && key.is_whole()).cloned().collect();
-        let (mut from, mut next) = (Position(from), None);
+        let (mut from, mut next, mut shown) = (Position(from), None, None);
         if is_ordered {
             from = from.min(Position::MAX);
         } else if from.0 & STORAGE != 0 {
             from.0 &= STORAGE - 1;
-            held.clear();
+            shown = Some(Vec::new());
         } else if found.row.name == "scan" {
-            next = cut(&mut held, from, limit);
-            from = Position::default();
+            let (first, rest) = cut(&held, from, limit);
+            (from, next, shown) = (Position::default(), rest, Some(first));
+        } else {
+            shown = Some(held.clone());
         }
         let scan = Scan {
             db,
@@ -107,6 +105,9 @@ impl Core {
             wraps: found.row.name == "randomkey",
             found: Vec::new(),
             held,
+            was_emptying: tier.queue.is_emptying(db),
+            shown,
+            losses: tier.losses,
             next,
             // More keys are on their way to storage: they come first.
             result: next.map(|_| Ok(())),

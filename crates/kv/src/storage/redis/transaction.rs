@@ -67,11 +67,12 @@ pub fn outcome(replies: &[Reply], counted: &[u16]) -> (Outcome, Vec<(u16, u64)>)
     };
     match replies.last() {
         Some(Reply::Array(results)) => {
-            let counts = &results[results.len().saturating_sub(counted.len())..];
-            let counts = counted.iter().zip(counts).filter_map(|(db, count)| match count {
-                Reply::Int(count) => Some((*db, keys_of(*db, *count))),
+            // The last numbers, with what `SELECT` answers between them.
+            let numbers = results.iter().rev().filter_map(|result| match result {
+                Reply::Int(number) => Some(*number),
                 _ => None,
             });
+            let counts = counted.iter().rev().zip(numbers).map(|(db, size)| (*db, keys_of(*db, size)));
             let outcome = match error_of(results) {
                 // The other commands have run.
                 Some(text) => Outcome::Unknown(StorageError::Unavailable(text)),
@@ -118,5 +119,8 @@ mod tests {
         let half = with(Reply::Array(vec![Reply::Error("ERR Bad data format".into()), Reply::Int(3)]));
         assert!(matches!(outcome(&half, &[1]), (Outcome::Unknown(_), counts) if counts == [(1, 3)]));
         assert!(matches!(outcome(&with(Reply::Null), &[]).0, Outcome::Unknown(_)));
+        let several =
+            [Reply::Ok, Reply::Int(1), Reply::Int(8), Reply::Ok, Reply::Int(3), Reply::Ok, Reply::Int(0)];
+        assert_eq!(outcome(&with(Reply::Array(several.to_vec())), &[0, 1, 4]).1, [(4, 0), (1, 3), (0, 7)]);
     }
 }
