@@ -51,6 +51,20 @@ def ports():
 PORTS = ports()
 LOCK_WAIT_TIMEOUT = 1205
 
+# The error logs of servers that this test started and that came up without the engine, as some tests want: a failure shows them, as their directories may be gone by then.
+WITHOUT_ENGINE = []
+
+
+def pytest_runtest_setup(item):
+    WITHOUT_ENGINE.clear()
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = (yield).get_result()
+    if report.failed:
+        report.sections += [("a server that came up without the engine", text) for text in WITHOUT_ENGINE]
+
 
 class Server:
     def __init__(self, directory, options=()):
@@ -71,11 +85,18 @@ class Server:
             if not os.path.lexists(link):
                 os.symlink(library, link)
             options += ["--plugin-load-add=ha_rocksdb", "--rocksdb-strict-collation-check=OFF"]
+        errors = os.path.join(self.directory, "error.log")
+        before = os.path.getsize(errors) if os.path.exists(errors) else 0
         done = subprocess.run([SCRIPT, "start", self.directory, str(self.port), *options], stdout=log, stderr=log, timeout=400)
+        text = ""
+        if os.path.exists(errors):
+            with open(errors, "rb") as file:
+                file.seek(before)
+                text = file.read().decode(errors="replace")
         if done.returncode != 0:
-            errors = os.path.join(self.directory, "error.log")
-            text = open(errors, errors="replace").read()[-20_000:] if os.path.exists(errors) else ""
-            raise AssertionError(open(log.name).read() + "\n--- the end of the error log ---\n" + text)
+            raise AssertionError(open(log.name).read() + "\n--- the end of the error log ---\n" + text[-20_000:])
+        if "Plugin 'Terrace' registration as a STORAGE ENGINE failed" in text:
+            WITHOUT_ENGINE.append(text[-20_000:])
 
     def stop(self):
         self._run("stop", self.directory)
