@@ -181,7 +181,7 @@ def run(directory, runs, kv_redis):
             for policy in POLICIES:
                 middle = {field: statistics.median(one[field] for one in found[policy][workload]) for field in ("rate", "p99_ms", "drain_s", "calls")}
                 row[policy] = middle
-                text += f"  {policy} {middle['rate']:8,.0f}/s p99 {middle['p99_ms']:6.2f} ms calls {middle['calls']:.4f} drain {middle['drain_s']:.2f} s"
+                text += f"  {policy} {middle['rate']:8,.0f}/s p99 {middle['p99_ms']:6.2f} ms calls {middle['calls']:.5f} drain {middle['drain_s']:.2f} s"
             through, back = (found[policy][workload] for policy in POLICIES)
             row["ratio"] = statistics.median(b["rate"] / a["rate"] for a, b in zip(through, back))
             print(f"{text}  ratio {row['ratio']:.2f}", flush=True)

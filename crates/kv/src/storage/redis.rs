@@ -534,7 +534,7 @@ impl Storage for RedisStorage {
                 Ok(())
             }
             Outcome::NotWritten(error) => Err(error),
-            // It may be done, and nobody here is to see it: the next start finds out.
+            // It may be done, and nothing here may see it: the next start finds out.
             Outcome::Unknown(error) => {
                 let why = format!("it is not known whether databases were exchanged: start again ({error})");
                 self.link.stop(why.clone());

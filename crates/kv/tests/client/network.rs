@@ -1,4 +1,4 @@
-//! A network between two processes that can hold back what was sent: the bytes of connections that are there arrive late, even after the sender has closed them. New ones pass.
+//! A network between two processes that can hold back what was sent: the bytes of present connections arrive late, even after the sender has closed them. New ones pass.
 
 use parking_lot::{Condvar, Mutex};
 use std::io::{Read, Write};
@@ -43,7 +43,7 @@ impl Network {
         Network { port: own, state }
     }
 
-    /// What is sent on the connections that are there stays on its way.
+    /// What is sent on present connections stays on its way.
     pub fn hold(&self) {
         *self.state.held_below.lock() = self.state.made.load(Ordering::SeqCst);
     }

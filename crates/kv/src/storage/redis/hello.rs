@@ -1,4 +1,4 @@
-//! The first words on a pair of connections: who we are, whether the server can be storage, and that older connections are closed.
+//! The first commands on a pair of connections: they name this process, find out whether the server can be storage, and close older connections.
 //!
 //! 1. Both connections log in, take a name and learn their numbers.
 //! 2. The server has to be a master that has loaded its data, is no part of a cluster, knows the commands that are needed, and has as many databases.

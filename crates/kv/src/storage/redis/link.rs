@@ -3,7 +3,7 @@
 //! There are two lanes, each a connection: reads do not wait behind the bytes of a large write. Commands of a lane are sent in the order in which they were submitted, without
 //! waiting for replies (pipelining). One thread sends and receives for both; callers leave an [`Op`] in the inbox and wake it.
 //!
-//! | state | what an op that is submitted meets | who ends it |
+//! | state | what an op that is submitted meets | what ends it |
 //! | --- | --- | --- |
 //! | up | it is sent | a lane that is closed, sends what is no reply, or answers nothing for the time-out: down |
 //! | down | it is refused at once, with the reason | a new pair of connections, tried after a pause that doubles: up |
