@@ -47,6 +47,6 @@ planted: ## checks that the tests find each planted bug
 	cargo test --release -p terrace-log --features planted-bugs --lib planted -- --ignored
 	cargo test --release -p terrace-tier --features planted-bugs --lib --test block_model --test flash_model --test sink --test sink_lives --test split_pages planted -- --ignored
 	cargo test --release -p terrace-files --features planted-bugs --lib --test groups --test packing_sim --test peers planted -- --ignored
-	cargo test --release -p terrace-kv --features planted-bugs --lib --test absent_keys --test failing_storage --test large_model --test tiering_model --test write_back_model planted -- --ignored
+	cargo test --release -p terrace-kv --features planted-bugs --lib --test absent_keys --test failing_storage --test large_model --test redis_storage --test tiering_model --test write_back_model planted -- --ignored
 clean: ## removes target/
 	rm -rf target
