@@ -53,7 +53,7 @@ fn an_s3_server_copies_objects_between_two_places_of_a_bucket() {
         let place = |url: &str| open(&s3(&server.endpoint, url)).unwrap();
         let (live, backups) = (place("s3://bucket/live"), place("s3://bucket/deep/backups"));
         let body = Bytes::from((0..300_000_u32).map(|n| n as u8).collect::<Vec<u8>>());
-        live.put_if_absent(Purpose::Sink, "00/a-1", &[body.clone()]).unwrap();
+        live.put_if_absent(Purpose::Sink, "00/a-1", std::slice::from_ref(&body)).unwrap();
         let origin = live.origin().unwrap();
         assert_eq!(origin.service, backups.origin().unwrap().service);
         for _ in 0..2 {
