@@ -34,10 +34,7 @@ static int show_counters(THD *thd, struct st_mysql_show_var *var, void *, struct
 {
   Counters counters= {thd, {}};
   if (engine)
-  {
     terrace_engine_status(engine, collect_one, &counters);
-    collect_one(&counters, bytes_of("definitions_kept_ms", 19), definitions_kept_ms());
-  }
   if (scope == OPT_SESSION)
     add_session_counts(thd, &counters.list);
   counters.list.push_back({});
@@ -97,6 +94,7 @@ bool show_status(handlerton *, THD *thd, stat_print_fn *print, enum ha_stat_type
     return false;
   std::string text;
   terrace_engine_notes(engine, note_of, &text);
+  line_of(&text, bytes_of("definitions_kept_ms", 19), definitions_kept_ms());
   terrace_engine_status(engine, line_of, &text);
   requests_line(&text, "tier.purpose", {"requests", "bytes", "errors", "retries", "mean_us", "p50_us", "p99_us"});
   terrace_engine_requests(engine, requests_of, &text);

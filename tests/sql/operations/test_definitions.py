@@ -5,6 +5,7 @@ import shutil
 
 from conftest import end, run, wait_until
 from test_archive import now_ms, number, utc
+from test_attach import notes
 from test_backup_store import named, server_on, terrace
 from test_copy import volume_of
 from test_object import store  # noqa: F401: a fixture
@@ -71,7 +72,7 @@ def state(connection):
 def kept(connection):
     """Waits until what was defined until now is in the engine, and in the archive."""
     moment = now_ms()
-    wait_until(lambda: number(connection, "definitions_kept_ms") >= moment)
+    wait_until(lambda: int(notes(connection)["definitions_kept_ms"]) >= moment)
     wait_until(lambda: number(connection, "archive_lag_bytes") == 0)
 
 
