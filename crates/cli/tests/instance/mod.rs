@@ -195,7 +195,9 @@ impl Instance {
 
     pub fn an_object(&self) -> PathBuf {
         let mut objects: Vec<PathBuf> = files(&self.at("objects")).into_keys().collect();
-        objects.retain(|path| path.is_file() && path.file_name().unwrap() != "epoch");
+        objects.retain(|path| {
+            path.is_file() && path.file_name().is_some_and(|name| name != "epoch" && name != "holder")
+        });
         objects.remove(0)
     }
 }

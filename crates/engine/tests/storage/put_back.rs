@@ -303,7 +303,7 @@ fn trouble(engine: &Engine) -> String {
 fn matches_its_store(engine: &Engine, store: &SimStore) {
     let named = engine.core().storage.map.objects();
     let mut named: Vec<String> = named.iter().map(|key| key.to_string()).collect();
-    named.push("epoch".into());
+    named.extend(["epoch".into(), "holder".into()]);
     named.sort();
     assert_eq!(store.keys(), named);
 }
