@@ -16,8 +16,8 @@ use terrace_workload::{self as workload, A, C, Load, Mix, Plan, Terrace, VALUE};
 const W: Mix = Mix { name: "W: updates", reads: 0, updates: 100, inserts: 0 };
 const MIXES: [(&str, Mix); 3] = [("read-only", C), ("read-write", A), ("write-only", W)];
 
-/// Memory's least, which the engine asks for.
-const MEMORY_MIN: u64 = 12 << 20;
+/// The least memory: with less, 256 clients hold all frames at once and are refused.
+const MEMORY_MIN: u64 = 16 << 20;
 /// A dollar a month for each GB of 2³⁰ bytes: CloudJump III, Table 1.
 const FLASH: f64 = 0.05;
 const ON_VOLUME: f64 = 0.152;
