@@ -331,11 +331,8 @@ int32_t Keeper::write(const std::vector<Changed> &changed)
   return TERRACE_OK;
 }
 
-void keep_definitions()
+static void keep_now()
 {
-  std::lock_guard<std::mutex> lock(keeper.mutex);
-  if (!engine)
-    return;
   const ulonglong began= now_ns() / 1000000;
   std::vector<Changed> changed;
   std::set<std::string> unsettled;
@@ -360,6 +357,23 @@ void keep_definitions()
     sql_print_information("Terrace: definitions are kept again");
   keeper.had_trouble= false;
   kept_ms= began;
+}
+
+void keep_definitions()
+{
+  std::lock_guard<std::mutex> lock(keeper.mutex);
+  if (!engine)
+    return;
+  try
+  {
+    keep_now();
+  }
+  catch (const fs::filesystem_error &error)
+  {
+    // A directory can be opened, but not be read to its end.
+    keeper.directories.clear();
+    keeper.trouble(error.what());
+  }
 }
 
 ulonglong definitions_kept_ms() { return kept_ms; }

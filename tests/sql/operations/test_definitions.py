@@ -1,4 +1,4 @@
-"""The server's definitions in the engine: a whole server comes back of its object store and its backups alone, volume and data directory lost."""
+"""The server's definitions in the engine: a whole server comes back from its object store and its backups alone, volume and data directory lost."""
 
 import os
 import shutil
